@@ -5,6 +5,7 @@
 #include "config/config.h"
 #include "config/keys.h"
 #include "device/accelerator.h"
+#include "io/output_folder.h"
 
 #include <fmt/format.h>
 
@@ -131,8 +132,29 @@ void check_schedule(TrainConfig& config) {
   }
 }
 
+// The weights that a training begins with are those of one folder, and its own are not touched.
+void check_from(const TrainConfig& config) {
+  const auto& [folder, interval, resume, from] = config.checkpoint;
+  if (from.empty()) return;
+  std::string sizes;
+  for (const auto& [key, value] : config.settings) {
+    if (!key.starts_with("model.") || key == "model.preset" || key == "model.from") continue;
+    sizes += fmt::format(" --{} {}", key, value);
+  }
+  refuse_if(!config.from.empty(), config, "checkpoint.from",
+            "contradicts model.from: both say which weights a training begins with; leave one of "
+            "them out, and without model.from give the sizes of its model:{}",
+            sizes);
+  if (folder.empty()) return;
+  const std::filesystem::path own = io::resolved(folder), begun = io::resolved(from);
+  refuse_if(begun == own || begun.parent_path() == own, config, "checkpoint.from",
+            "lies in checkpoint.folder {}, where the new training saves its own checkpoints; give "
+            "it another checkpoint.folder",
+            folder);
+}
+
 void check_checkpoint(const TrainConfig& config) {
-  const auto& [folder, interval, resume] = config.checkpoint;
+  const auto& [folder, interval, resume, from] = config.checkpoint;
   if (!folder.empty()) return;
   refuse_if(interval > 0, config, "checkpoint.interval",
             "is {}, but without a checkpoint.folder nothing is saved; set one", interval);
@@ -250,6 +272,32 @@ void remark(TrainConfig& config) {
 
 }  // namespace
 
+void TrainConfig::settle() {
+  if (recipe.strategy != optim::Strategy::fsdp) recipe.replicas = 1;  // a remark says so
+  if (!recipe.is_zero()) recipe.zero.broadcast_fp16 = false;          // likewise
+  if (recipe.strategy == optim::Strategy::fsdp) recipe.zero.reductions.compression.reset();
+  const std::int64_t micro_step = training.local_batch_size * recipe.ranks;
+  if (training.global_batch_size == 0) training.global_batch_size = micro_step;
+  // At least one, so that check() is the one to say that they do not divide.
+  recipe.micro_steps = static_cast<int>(std::max<std::int64_t>(micro_batches() / recipe.ranks, 1));
+  recipe.micro_steps_per_reduction = training.no_sync ? recipe.micro_steps : 1;
+
+  // A bucket's gradients are made in it, so they have the format that the model computes in.
+  const auto reduced = static_cast<std::size_t>(parallel.reduce_bucket_size);
+  const std::size_t element = size_of(recipe.precision.param_dtype_for(DType::float32));
+  recipe.bucket_bytes = reduced == 0 ? optim::kBucketBytes : reduced * element;
+  const std::size_t sum = size_of(recipe.precision.reduce_dtype_for(DType::float32));
+  recipe.zero.reduce_buffer_bytes =
+      reduced == 0 ? static_cast<std::size_t>(parallel.reduce_buffer_size) : reduced * sum;
+  const DType broadcast = recipe.zero.broadcast_fp16
+                              ? DType::float16
+                              : recipe.precision.param_dtype_for(DType::float32);
+  recipe.zero.broadcast_buffer_bytes =
+      parallel.allgather_bucket_size == 0
+          ? optim::kBucketBytes
+          : static_cast<std::size_t>(parallel.allgather_bucket_size) * size_of(broadcast);
+}
+
 void TrainConfig::check() {
   check_model(*this);
   settle();
@@ -261,6 +309,7 @@ void TrainConfig::check() {
   check_loss_scale(*this);
   check_lora(*this);
   check_schedule(*this);
+  check_from(*this);
   check_checkpoint(*this);
   check_validation(*this);
   remark(*this);

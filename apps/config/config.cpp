@@ -198,6 +198,9 @@ std::vector<Key> keys_of(TrainConfig& c, double most_ranks) {
       {"checkpoint.folder", &c.checkpoint.folder, "where they go; empty = none"},
       {"checkpoint.interval", &c.checkpoint.interval, "steps; 0 = after the last", range(0, 1e9)},
       {"checkpoint.resume", &c.checkpoint.resume, "go on from the latest, if there is one"},
+      {"checkpoint.from", &c.checkpoint.from,
+       "folder of a checkpoint or of a training, whose weights and optimizer state a new training "
+       "begins with; empty = none"},
       {"sample.max_new_tokens", &c.sample.max_new_tokens, "after the last step", range(0, 1e6)},
       {"sample.prompt", &c.sample.prompt, "what the sample begins with"},
       {"sample.temperature", &c.sample.temperature, "0 = always the likeliest", range(0, 100)},
@@ -359,32 +362,6 @@ optim::LossScaler TrainConfig::loss_scaler() const {
                             .hysteresis = fp16.hysteresis,
                             .consecutive_hysteresis = fp16.consecutive_hysteresis,
                             .least = fp16.min_loss_scale});
-}
-
-void TrainConfig::settle() {
-  if (recipe.strategy != optim::Strategy::fsdp) recipe.replicas = 1;  // a remark says so
-  if (!recipe.is_zero()) recipe.zero.broadcast_fp16 = false;          // likewise
-  if (recipe.strategy == optim::Strategy::fsdp) recipe.zero.reductions.compression.reset();
-  const std::int64_t micro_step = training.local_batch_size * recipe.ranks;
-  if (training.global_batch_size == 0) training.global_batch_size = micro_step;
-  // At least one, so that check() is the one to say that they do not divide.
-  recipe.micro_steps = static_cast<int>(std::max<std::int64_t>(micro_batches() / recipe.ranks, 1));
-  recipe.micro_steps_per_reduction = training.no_sync ? recipe.micro_steps : 1;
-
-  // A bucket's gradients are made in it, so they have the format that the model computes in.
-  const auto reduced = static_cast<std::size_t>(parallel.reduce_bucket_size);
-  const std::size_t element = size_of(recipe.precision.param_dtype_for(DType::float32));
-  recipe.bucket_bytes = reduced == 0 ? optim::kBucketBytes : reduced * element;
-  const std::size_t sum = size_of(recipe.precision.reduce_dtype_for(DType::float32));
-  recipe.zero.reduce_buffer_bytes =
-      reduced == 0 ? static_cast<std::size_t>(parallel.reduce_buffer_size) : reduced * sum;
-  const DType broadcast = recipe.zero.broadcast_fp16
-                              ? DType::float16
-                              : recipe.precision.param_dtype_for(DType::float32);
-  recipe.zero.broadcast_buffer_bytes =
-      parallel.allgather_bucket_size == 0
-          ? optim::kBucketBytes
-          : static_cast<std::size_t>(parallel.allgather_bucket_size) * size_of(broadcast);
 }
 
 double TrainConfig::prescale() const {

@@ -68,6 +68,7 @@ struct CheckpointConfig {
   std::string folder;         ///< empty = no checkpoints
   std::int64_t interval = 0;  ///< steps between two; 0 = only after the last
   bool resume = true;         ///< go on from the latest, if there is one
+  std::string from = {};      ///< what a new training begins with; empty = nothing
 };
 
 struct SampleConfig {

@@ -10,6 +10,7 @@
 #include "train/fingerprint.h"
 #include "train/gradients.h"
 #include "train/run_state.h"
+#include "train/start.h"
 #include "train/stop_watch.h"
 
 #include <fmt/format.h>
@@ -79,10 +80,7 @@ void RankTrainer::note(const std::string& text) const {
 
 RankResult RankTrainer::run() {
   RankResult result;
-  if (!resume(result) && !config_.from.empty()) {
-    load_full(*trained_, config_.from);
-    note(fmt::format("started from the weights in {}", config_.from));
-  }
+  begin(result);
   const std::int64_t skipped_before = skipped_;
   const std::int64_t steps = config_.training.steps;
   const std::int64_t interval = config_.checkpoint.interval;
@@ -337,29 +335,15 @@ std::string RankTrainer::where_to_go_on() const {
   return fmt::format("; the checkpoints in {} are all from before", config_.checkpoint.folder);
 }
 
-bool RankTrainer::resume(RankResult& result) {
-  if (config_.checkpoint.folder.empty() || !config_.checkpoint.resume) return false;
-  const auto latest = io::CheckpointFolder(config_.checkpoint.folder).latest();
-  if (!latest) return false;
-  const strategies::Metadata metadata = load_checkpoint(*trained_, *latest);
-  result.first_step = step_of(metadata, *latest);
-  sampler_.set_order(order_of(metadata, *latest));
-  if (config_.scales_loss()) {
-    skipped_ = io::integer_of(metadata, kSkipped, *latest);
-    restore(scaler_, metadata, *latest);
+void RankTrainer::begin(RankResult& result) {
+  const Start start =
+      load_start(config_, *trained_, [this](const std::string& text) { note(text); });
+  result.first_step = start.steps_done;
+  sampler_.set_order(start.order);
+  if (start.resumed && config_.scales_loss()) {
+    skipped_ = io::integer_of(start.metadata, kSkipped, *start.resumed);
+    restore(scaler_, start.metadata, *start.resumed);
   }
-  const std::int64_t steps = config_.training.steps;
-  if (result.first_step > steps) {
-    throw InputError(
-        fmt::format("training.steps: is {}, but {} was saved after step {}; use more "
-                    "steps, or another checkpoint.folder",
-                    steps, latest->string(), result.first_step));
-  }
-  note(fmt::format("resumed from {} after step {}{}", latest->string(), result.first_step,
-                   result.first_step < steps ? ""
-                                             : ": all steps are done, more take a larger "
-                                               "training.steps"));
-  return true;
 }
 
 void RankTrainer::save(std::int64_t steps_done) {

@@ -48,8 +48,7 @@ class RankTrainer {
   RankResult run();
 
  private:
-  /// Goes on from the latest checkpoint; false if there is none.
-  bool resume(RankResult& result);
+  void begin(RankResult& result);
   StepOutcome train_step(std::int64_t step, StepReport& report);
   /// The gradients of a step. The losses of this rank's micro-batches are in losses_ then.
   void make_gradients(std::int64_t step, PhaseSeconds& seconds);

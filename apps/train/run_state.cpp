@@ -9,6 +9,7 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <functional>
 
 namespace fsdp::train {
 namespace {
@@ -74,9 +75,26 @@ std::vector<std::string> in_order(const Metadata& settings) {
   return keys;
 }
 
+// What gives weights and state their meaning, and no shape shows: a training that begins with them
+// must not differ in it.
+bool gives_meaning(const std::string& key) {
+  return key == "optimizer.name" || key == "model.num_attention_heads" ||
+         key == "model.rms_norm_eps" || key == "lora.alpha";
+}
+
+// Whether a training that begins with them may differ in a setting that this one records.
+bool may_change_in_phase(const std::string& key) {
+  if (gives_meaning(key) || key.starts_with("lora.")) return false;
+  return !key.starts_with("model.") || key.starts_with("model.rope_") || key == kPadding ||
+         key == "model.max_position_embeddings" || key == "model.initializer_range";
+}
+
+// Of a key, what else one can do than use the same value.
+using WayOn = std::function<std::string(const std::string& key)>;
+
 // That a checkpoint's metadata say this of everything but the step.
 void check_saved(const std::filesystem::path& folder, const Metadata& saved,
-                 const Metadata& expected, const char* what_else) {
+                 const Metadata& expected, const WayOn& what_else) {
   for (const std::string& key : in_order(expected)) {
     if (key == kStep) continue;
     const std::string& value = expected.at(key);
@@ -97,10 +115,9 @@ void check_saved(const std::filesystem::path& folder, const Metadata& saved,
         : there.empty() ? fmt::format("leave --{} out", key)
                         : fmt::format("use the same value (--{} {})", key, there);
     const auto shown = [](const std::string& text) { return text.empty() ? "nothing" : text; };
-    throw InputError(
-        fmt::format("{}: was saved with {} = {}, now it is {}; {}, or {} "
-                    "another --checkpoint.folder",
-                    folder.string(), key, shown(there), shown(value), remedy, what_else));
+    throw InputError(fmt::format("{}: was saved with {} = {}, now it is {}; {}, or {}",
+                                 folder.string(), key, shown(there), shown(value), remedy,
+                                 what_else(key)));
   }
 }
 
@@ -180,8 +197,25 @@ std::int64_t check_same_run(const std::filesystem::path& folder, const config::T
   const std::map<std::string, std::string> saved = metadata_of(folder);
   Metadata expected = describe_run(config, data, 0, order_of(saved, folder));
   expected.erase(kOrder);  // the training goes on in that of the checkpoint
-  check_saved(folder, saved, expected, "start anew in");
+  check_saved(folder, saved, expected, [&](const std::string& key) -> std::string {
+    if (!may_change_in_phase(key)) return "start anew in another --checkpoint.folder";
+    return fmt::format(
+        "begin a new phase with its weights and its optimizer's state (--checkpoint.from {}) in "
+        "another --checkpoint.folder",
+        folder.string());
+  });
   return step_of(saved, folder);
+}
+
+void check_begins_with(const std::filesystem::path& folder, const config::TrainConfig& config) {
+  const Metadata saved = metadata_of(folder);
+  Metadata expected = describe_settings(config);
+  std::erase_if(expected, [&](const auto& each) {  // adapters that are missing are shapes
+    return !gives_meaning(each.first) || !saved.contains(each.first);
+  });
+  check_saved(folder, saved, expected, [](const std::string&) {
+    return "begin with the weights of an export alone (--model.from)";
+  });
 }
 
 void check_same_model(const std::filesystem::path& folder, const config::TrainConfig& config) {
@@ -189,7 +223,8 @@ void check_same_model(const std::filesystem::path& folder, const config::TrainCo
   std::erase_if(model, [](const auto& each) {
     return !each.first.starts_with("model.") && !each.first.starts_with("lora.");
   });
-  check_saved(folder, metadata_of(folder), model, "give");
+  check_saved(folder, metadata_of(folder), model,
+              [](const std::string&) { return "give another --checkpoint.folder"; });
 }
 
 std::int64_t step_of(const std::map<std::string, std::string>& metadata,

@@ -38,6 +38,11 @@ bool may_differ(const config::TrainConfig& config, const std::string& key);
 std::int64_t check_same_run(const std::filesystem::path& folder, const config::TrainConfig& config,
                             const TokenData& data);
 
+/// @throws InputError naming the folder and the key, if a training that begins with the weights and
+///         the optimizer's state of the checkpoint would take them for something else. What shapes
+///         show is not compared.
+void check_begins_with(const std::filesystem::path& folder, const config::TrainConfig& config);
+
 /// @throws InputError naming the folder and the key in which the model of the checkpoint
 ///         differs from the configuration.
 void check_same_model(const std::filesystem::path& folder, const config::TrainConfig& config);

@@ -21,7 +21,8 @@ class Undrawn : public nn::InitObserver {
 };
 
 std::shared_ptr<nn::TransformerLM> make_model(const config::TrainConfig& config) {
-  if (config.from.empty()) return std::make_shared<nn::TransformerLM>(config.model);
+  const bool is_drawn = config.from.empty() && config.checkpoint.from.empty();
+  if (is_drawn) return std::make_shared<nn::TransformerLM>(config.model);
   Undrawn undrawn;
   const nn::InitObserverScope scope(undrawn);
   return std::make_shared<nn::TransformerLM>(config.model);

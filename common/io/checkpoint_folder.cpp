@@ -119,6 +119,43 @@ std::string way_on_from(const fs::path& damaged) {
       whole->filename().string(), latest.string(), damaged.filename().string());
 }
 
+WholeCheckpoint whole_checkpoint(const fs::path& named) {
+  const fs::path given = (named / "").parent_path();  // without a last "/"
+  const auto verified = [](const fs::path& folder) {
+    SliceReader(folder).verify(0, 1);
+    return folder;
+  };
+  if (!fs::is_directory(given)) {
+    throw InputError(given.string() +
+                     ": no such folder; give a checkpoint step_N, or the folder of a training");
+  }
+  if (holds_slices(given)) {
+    try {
+      verified(given);
+      return {named};
+    } catch (const InputError& error) {
+      const fs::path above = given.has_parent_path() ? given.parent_path() : ".";
+      const std::optional<fs::path> whole = last_whole(above, given);
+      throw InputError(error.what() +
+                       (whole ? "; the last whole checkpoint is " + whole->string() : ""));
+    }
+  }
+  std::optional<fs::path> latest;
+  try {
+    latest = CheckpointFolder(given).latest();
+    if (latest) return {verified(*latest)};
+  } catch (const InputError& error) {
+    const std::optional<fs::path> whole = last_whole(given, latest.value_or(fs::path()));
+    if (whole) return {*whole, error.what()};
+    throw InputError(
+        fmt::format("{}; no other checkpoint in {} is whole", error.what(), given.string()));
+  }
+  throw InputError(
+      fmt::format("{}: holds no checkpoint; give a folder step_N, the folder of a training, or an "
+                  "export that --export.optimizer was given for",
+                  given.string()));
+}
+
 FolderLock::FolderLock(const fs::path& root) {
   create_folder(root);
   const fs::path file = root / ".lock";

@@ -70,6 +70,18 @@ auto or_way_on(const std::filesystem::path& folder, const Read& read) {
   }
 }
 
+/// A checkpoint of which every byte is right.
+struct WholeCheckpoint {
+  std::filesystem::path folder;
+  std::string passed_over = {};  ///< what is wrong with the one that should have been taken
+};
+
+/// The checkpoint that `named` stands for. That is `named` itself if it holds shard files or a
+/// joined file. Otherwise it is the folder of a training: then the checkpoint that `latest` names
+/// or, if that is lost or damaged, the last whole one. Reads all of it.
+/// @throws InputError with the remedy if there is none, or `named` itself is damaged.
+WholeCheckpoint whole_checkpoint(const std::filesystem::path& named);
+
 /// Locks a folder of checkpoints against other processes while it lives. The kernel releases the
 /// lock when the process dies, however it dies.
 class FolderLock {

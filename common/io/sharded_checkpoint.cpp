@@ -15,6 +15,7 @@
 #include <charconv>
 #include <set>
 #include <span>
+#include <string_view>
 
 namespace fsdp::io {
 namespace {
@@ -26,6 +27,7 @@ using nlohmann::json;
 constexpr const char* kIndex = "unshard_slices";
 constexpr const char* kWorldSize = "unshard_world_size";
 constexpr const char* kSave = "unshard_save";
+constexpr std::string_view kOf = "-of-";  // between a shard's number and that of all
 
 fs::path file_name(int rank, int world_size) {
   return fmt::format("shard-{:05}-of-{:05}.safetensors", rank, world_size);
@@ -47,14 +49,17 @@ std::uint32_t crc32_of(const Tensor& tensor) {
   return crc32_of({readable.raw(), readable.nbytes()});
 }
 
+bool is_shard(const std::string& name) {
+  return name.starts_with("shard-") && name.find(kOf) != std::string::npos;
+}
+
 std::vector<fs::path> files_of(const fs::path& folder) {
   int world_size = 0;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
-    const std::size_t of = name.find("-of-");
-    if (!name.starts_with("shard-") || of == std::string::npos) continue;
+    if (!is_shard(name)) continue;
     int found = 0;
-    std::from_chars(name.data() + of + 4, name.data() + name.size(), found);
+    std::from_chars(name.data() + name.find(kOf) + kOf.size(), name.data() + name.size(), found);
     if (world_size != 0 && found != world_size) {
       reject(folder, fmt::format("holds shard files of {} and of {} ranks", world_size, found));
     }
@@ -80,6 +85,14 @@ json read_index(const fs::path& file, const std::string& text) {
 }
 
 }  // namespace
+
+bool holds_slices(const fs::path& folder) {
+  const auto is_slices = [](const fs::directory_entry& entry) {
+    const std::string name = entry.path().filename().string();
+    return is_shard(name) || name == kJoinedFile;
+  };
+  return std::any_of(fs::directory_iterator(folder), fs::directory_iterator(), is_slices);
+}
 
 void write_slices(const fs::path& folder, int rank, int world_size,
                   const std::vector<StateSlice>& slices,
@@ -207,6 +220,27 @@ void SliceReader::check(const std::vector<StateSlice>& slices,
         fmt::format("{}: tensor \"{}\" would not be read: the checkpoint belongs to another model "
                     "or optimizer; use the configuration it was saved with",
                     folder_.string(), printable(name)));
+  }
+}
+
+void SliceReader::check_shapes(const std::vector<nn::NamedParameter>& parameters) const {
+  const auto refuse = [&](const std::string& path, const std::string& what) {
+    throw InputError(fmt::format("{}: parameter \"{}\" {}; use the model it was saved with",
+                                 folder_.string(), printable(path), what));
+  };
+  std::set<std::string> paths;
+  for (const nn::NamedParameter& each : parameters) {
+    paths.insert(each.path);
+    const auto found = tensors_.find("param/" + each.path);
+    if (found == tensors_.end()) refuse(each.path, "is missing");
+    const Shape& stored = found->second.shape;
+    if (stored == each.variable.shape()) continue;
+    refuse(each.path, fmt::format("is {}, but the model needs {}", to_string(stored),
+                                  to_string(each.variable.shape())));
+  }
+  for (const auto& [name, whole] : tensors_) {
+    const std::string path = name.substr(name.find('/') + 1);
+    if (!paths.contains(path)) refuse(path, "is none of the model's");
   }
 }
 

@@ -35,6 +35,9 @@ void write_slices(const std::filesystem::path& folder, int rank, int world_size,
 /// The name of a file that holds what all shard files of a folder hold.
 inline constexpr const char* kJoinedFile = "optimizer.safetensors";
 
+/// Whether a folder holds shard files, or a joined file.
+bool holds_slices(const std::filesystem::path& folder);
+
 /// All shard files of a folder, written at any W, or else its joined file. Opening it reads only
 /// the headers, and verifies them.
 class SliceReader {
@@ -57,6 +60,9 @@ class SliceReader {
   /// among them (the state of another optimizer).
   void check(const std::vector<StateSlice>& slices,
              const std::vector<nn::NamedParameter>& parameters) const;
+  /// Throws InputError naming the first parameter that is missing, has another shape, or is none of
+  /// these (all of the model's). It is the same on every rank.
+  void check_shapes(const std::vector<nn::NamedParameter>& parameters) const;
   /// Reads the data of files number `reader`, `reader + readers`, … once and checks their
   /// checksums. So R readers together verify the whole folder.
   /// @throws InputError naming the damaged file and tensor.

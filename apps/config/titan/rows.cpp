@@ -240,7 +240,8 @@ Table checkpoint() {
       own("training.checkpoint_interval", "older name of `checkpoint.interval`"),
       own("training.checkpoint_interval_type", "older name of `checkpoint.interval_type`"),
       only("checkpoint.initial_load_path", "",
-           "set model.from to a Hugging Face folder, or resume in checkpoint.folder"),
+           "set model.from to a Hugging Face folder, checkpoint.from to a checkpoint of ours, or "
+           "resume in checkpoint.folder"),
       idle("checkpoint.initial_load_model_only", kSaving),
       idle("checkpoint.initial_load_in_hf", kSaving),
       idle("checkpoint.initial_load_in_hf_quantized", kSaving),
