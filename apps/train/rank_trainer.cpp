@@ -88,7 +88,8 @@ RankResult RankTrainer::run() {
       static_cast<double>(config_.training.global_batch_size * config_.sequence_length());
   const std::int64_t received = received_bytes_per_step(config_);
   const std::int64_t received_if_skipped = received_bytes_per_step(config_, true);
-  double seconds = 0;
+  double seconds = 0, elapsed = 0;
+  StopWatch since_last;
   for (std::int64_t step = result.first_step; step < steps && result.stopped_by == 0; ++step) {
     if (ledger_ != nullptr) ledger_->clear();  // of what came between; and it must not grow
     StopWatch watch;
@@ -108,6 +109,8 @@ RankResult RankTrainer::run() {
     }
     result.peak = highest(result.peak, Context::current().tracker().peak());
     report.peak_bytes = result.peak.total();
+    report.done = std::ssize(result.losses);
+    report.elapsed = elapsed += since_last.lap();
     if (rank_ == 0 && options_.on_step) options_.on_step(report);
     check_step(step + 1, outcome);
     result.stopped_by = outcome.stop;

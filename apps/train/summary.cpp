@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 namespace fsdp::train {
@@ -88,14 +89,28 @@ std::string show_bytes(std::int64_t nbytes) {
   return fmt::format("{:.2f} TB", value / 1e12);
 }
 
+std::string show_left(double seconds, std::int64_t steps_done, std::int64_t steps_left) {
+  if (steps_done == 0 || steps_left == 0) return "";
+  const double left = seconds / static_cast<double>(steps_done) * static_cast<double>(steps_left);
+  if (!(left < 1e15)) return "";
+  const auto in_units_of = [&](double unit) { return std::max(std::llround(left / unit), 1LL); };
+  const auto minutes = in_units_of(60), hours = in_units_of(3600);
+  if (in_units_of(1) < 100) return fmt::format("about {} s left", in_units_of(1));
+  if (minutes < 100) return fmt::format("about {} min left", minutes);
+  if (hours < 48) return fmt::format("about {} h {} min left", minutes / 60, minutes % 60);
+  return fmt::format("about {} d {} h left", hours / 24, hours % 24);
+}
+
 std::string describe(const StepReport& step, bool clips) {
   const auto validation = step.validation_loss;
   const std::string norm = clips ? fmt::format("  norm {:.3f}", step.norm) : "";
-  return fmt::format("step {:>{}}/{}  loss {:.4f}{}  {}  {:.0f} tokens/s  peak {}", step.step,
+  const std::string left = show_left(step.elapsed, step.done, step.steps - step.step);
+  return fmt::format("step {:>{}}/{}  loss {:.4f}{}  {}  {:.0f} tokens/s  peak {}{}", step.step,
                      std::to_string(step.steps).size(), step.steps, step.loss,
                      validation ? fmt::format("  validation {:.4f}", *validation) : "",
                      step.is_skipped ? "skipped" : fmt::format("lr {:.2e}{}", step.lr, norm),
-                     step.tokens_per_second, show_bytes(step.peak_bytes));
+                     step.tokens_per_second, show_bytes(step.peak_bytes),
+                     left.empty() ? "" : "  " + left);
 }
 
 std::string describe(const PhaseSeconds& seconds) {

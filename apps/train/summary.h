@@ -37,7 +37,12 @@ std::string to_json(const config::TrainConfig& config, const TokenData& data,
 /// "12.3 MB" (1 MB = 10^6 bytes).
 std::string show_bytes(std::int64_t nbytes);
 
-/// "step  7/100  loss 5.5123  lr 1.00e-03  norm 1.234  5678 tokens/s  peak 12.3 MB"
+/// "about 12 min left", from the seconds that the steps done so far took; empty if nothing is known
+/// or left.
+std::string show_left(double seconds, std::int64_t steps_done, std::int64_t steps_left);
+
+/// "step  7/100  loss 5.5123  lr 1.00e-03  norm 1.234  5678 tokens/s  peak 12.3 MB  about 8 s
+/// left"
 /// @param clips whether the norm is known
 std::string describe(const StepReport& step, bool clips);
 /// "  forward 1.2 ms  backward 3.4 ms  reduce 0.1 ms  step 0.5 ms"

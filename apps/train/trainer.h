@@ -39,6 +39,8 @@ struct StepReport {
   double tokens_per_second = 0;  ///< of this step
   PhaseSeconds seconds = {};
   std::int64_t peak_bytes = 0;  ///< of this rank so far
+  std::int64_t done = 0;        ///< steps of this run so far
+  double elapsed = 0;           ///< seconds since their first began, with all that came between
 };
 
 /// The validation loss after a step.

@@ -111,6 +111,27 @@ TEST_CASE("a line of progress is the report of its step", "[train]") {
   });
 }
 
+TEST_CASE("the time left is that of the steps so far, in units that one can read", "[train]") {
+  CHECK(show_left(0, 0, 100) == "");
+  CHECK(show_left(50, 10, 0) == "");
+  CHECK(show_left(1, 100, 3) == "about 1 s left");
+  CHECK(show_left(10, 4, 17) == "about 43 s left");
+  CHECK(show_left(1, 1, 99) == "about 99 s left");
+  CHECK(show_left(1, 1, 100) == "about 2 min left");
+  CHECK(show_left(60, 1, 99) == "about 99 min left");
+  CHECK(show_left(60, 1, 100) == "about 1 h 40 min left");
+  CHECK(show_left(3600, 1, 47) == "about 47 h 0 min left");
+  CHECK(show_left(3600, 2, 200) == "about 4 d 4 h left");
+  CHECK(show_left(1e300, 1, 1'000'000'000) == "");
+
+  StepReport step{.step = 7, .steps = 1234};
+  step.done = 3;
+  step.elapsed = 1.5;
+  CHECK_THAT(describe(step, false), contains(" B  about 10 min left"));
+  step.done = 0;
+  CHECK_THAT(describe(step, false), !contains("left"));
+}
+
 TEST_CASE("a summary's JSON has each number in its place", "[train]") {
   std::vector<BoundedRun> all = runs();
   all[1].run.evaluations = {
