@@ -162,6 +162,13 @@ void check_checkpoint(const TrainConfig& config) {
             "is true, but without a checkpoint.folder there is nothing to resume; set one");
 }
 
+void check_metrics(const TrainConfig& config) {
+  const std::string& file = config.metrics_file;
+  refuse_if(!file.empty() && !file.ends_with(".jsonl") && !file.ends_with(".csv"), config,
+            "metrics.file", "is {}, must end in .jsonl or .csv, which says its format",
+            printable(file));
+}
+
 void check_loss_scale(const TrainConfig& config) {
   const auto check = [&](const char* key, double value) {
     const double near = std::ldexp(1.0, value > 0 ? std::ilogb(value) + 1 : 0);
@@ -312,6 +319,7 @@ void TrainConfig::check() {
   check_from(*this);
   check_checkpoint(*this);
   check_validation(*this);
+  check_metrics(*this);
   remark(*this);
 }
 

@@ -139,6 +139,7 @@ std::vector<Key> keys_of(TrainConfig& c, double most_ranks) {
       {"metrics.wall_clock_breakdown", &c.wall_clock_breakdown,
        "with a progress line, how long the phases of its step took"},
       {"metrics.tensorboard", &c.tensorboard, "folder for TensorBoard's event files; empty: none"},
+      {"metrics.file", &c.metrics_file, "a line per step; .jsonl or .csv; empty: none"},
       {"optimizer.name", &c.recipe.optimizer.name, "which one", one_of(ops::optimizer_names())},
       {"optimizer.lr", &c.schedule.lr, "the highest learning rate", range(0, 1e6)},
       {"lr_scheduler.kind", &c.schedule_kind, "of learning rate",

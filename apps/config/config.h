@@ -105,6 +105,7 @@ struct TrainConfig {
   std::int64_t log_freq = 1;          ///< metrics.log_freq: steps between two progress lines
   bool wall_clock_breakdown = false;  ///< metrics.wall_clock_breakdown: with each, PhaseSeconds
   std::string tensorboard;            ///< metrics.tensorboard: a folder; empty = no event file
+  std::string metrics_file;           ///< metrics.file: .jsonl or .csv; empty = none
   SampleConfig sample;
   ExportConfig exported;  ///< export.*: how --export writes
   /// Every key there is, with its value as text; what a checkpoint records is made of it.

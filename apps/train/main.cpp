@@ -16,6 +16,7 @@
 #include "train/evaluator.h"
 #include "train/event_file.h"
 #include "train/memory_check.h"
+#include "train/metrics_file.h"
 #include "train/outputs.h"
 #include "train/run_state.h"
 #include "train/summary.h"
@@ -129,15 +130,21 @@ RunResult train_until_stopped(const config::TrainConfig& config, const TokenData
       is_closed = true;
     }
   };
+  const bool clips = config.recipe.clip > 0;
   std::optional<EventFile> events;
+  std::optional<MetricsFile> metrics;
   options.on_step = [&](const StepReport& step) {
     if (!config.tensorboard.empty()) {
       if (!events) events.emplace(config.tensorboard, step.step - 1, seconds_since_1970());
-      events->add(step.step, scalars_of(step, config.recipe.clip > 0), seconds_since_1970());
+      events->add(step.step, scalars_of(step, clips), seconds_since_1970());
+    }
+    if (!config.metrics_file.empty()) {
+      if (!metrics) metrics.emplace(config.metrics_file, step.step - 1);
+      metrics->add(step, clips);
     }
     const bool is_due = step.step % config.log_freq == 0 || step.step == step.steps;
     if (is_due || step.validation_loss) {
-      options.on_note(describe(step, config.recipe.clip > 0));
+      options.on_note(describe(step, clips));
       if (config.wall_clock_breakdown) options.on_note(describe(step.seconds));
     }
   };
@@ -233,6 +240,10 @@ int train(const Plan& plan) {
   if (line.summary) options.planned_files.push_back({"--summary", summary});
   if (!config.tensorboard.empty()) {
     options.planned_files.push_back({"metrics.tensorboard", events / "events"});
+  }
+  if (!config.metrics_file.empty()) {
+    options.planned_files.push_back(
+        {"metrics.file", io::resolved(config.metrics_file), MetricsFile::probe});
   }
   if (line.picture) {
     options.planned_files.push_back({"--picture", picture / kPicturePage});

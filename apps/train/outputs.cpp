@@ -58,7 +58,7 @@ void check_nothing_inside(const RunOptions& options, const config::TrainConfig& 
   const fs::path folder = io::resolved(options.export_folder);
   std::vector<PlannedFile> others = options.planned_files;
   others.push_back({"checkpoint.folder", config.checkpoint.folder});
-  for (const auto& [option, path] : others) {
+  for (const auto& [option, path, probe] : others) {
     if (path.empty()) continue;
     const fs::path inside = io::resolved(path).lexically_relative(folder);
     if (inside.empty() || *inside.begin() == "..") continue;
@@ -89,9 +89,7 @@ OutputClaims claim_outputs(const config::TrainConfig& config, const TokenData& d
 }
 
 void probe_files(const std::vector<PlannedFile>& files) {
-  for (const auto& [option, path] : files) {
-    under(option, [&, &file = path] { io::probe_file(file); });
-  }
+  for (const PlannedFile& each : files) under(each.option, [&] { each.probe(each.path); });
 }
 
 }  // namespace fsdp::train

@@ -6,6 +6,7 @@
 #include "comm/process_group.h"
 #include "config/config.h"
 #include "device/memory_tracker.h"
+#include "io/output_file.h"
 #include "nn/transformer.h"
 #include "train/data.h"
 
@@ -78,6 +79,8 @@ struct RunResult {
 struct PlannedFile {
   std::string option;  ///< "--summary"
   std::filesystem::path path;
+  /// Checks that it can be written, and changes nothing.
+  std::function<void(const std::filesystem::path&)> probe = io::probe_file;
 };
 
 struct RunOptions {

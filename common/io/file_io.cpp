@@ -100,6 +100,16 @@ File File::create(const fs::path& path) {
   return File(path, descriptor);
 }
 
+File File::go_on(const fs::path& path, std::uint64_t nbytes) {
+  announce("cut", path);
+  File file(path, ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND, 0666));
+  FSDP_CHECK(file.descriptor_ >= 0, "{}: cannot be written: {}", path.string(), errno_text());
+  FSDP_CHECK(
+      file.nbytes() == nbytes || ::ftruncate(file.descriptor_, static_cast<off_t>(nbytes)) == 0,
+      "{}: cannot be cut: {}", path.string(), errno_text());
+  return file;
+}
+
 std::uint64_t File::nbytes() const {
   struct stat status {};
   FSDP_CHECK(::fstat(descriptor_, &status) == 0, "{}: {}", path_.string(), errno_text());

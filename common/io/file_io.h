@@ -42,6 +42,8 @@ class File {
   static File open_to_read_on(const std::filesystem::path& path);
   /// Makes a new file, or empties an old one.
   static File create(const std::filesystem::path& path);
+  /// Opens a file, or makes it, to write behind its first `nbytes` bytes, and drops all others.
+  static File go_on(const std::filesystem::path& path, std::uint64_t nbytes);
   ~File();
   File(const File&) = delete;
   File& operator=(const File&) = delete;
