@@ -28,13 +28,15 @@ std::optional<std::string> variable(const char* name) {
 const Row* row_of(const std::string& key) { return foreign::find(rows(), key); }
 
 // What torchtitan's files lack for a training here, and may be given in them.
-constexpr const char* kBeside[] = {"data.", "sample.", "export."};
+constexpr const char* kBeside[] = {"data.", "sample.", "export.", "metrics.", "checkpoint.from"};
 
 // Whether torchtitan's command line may have the key without a value.
 bool is_bare(const std::string& key) {
   const Row* row = row_of(key);
-  const bool may_be = row != nullptr && (row->use == Row::Use::idle ||
-                                         (row->use == Row::Use::only && row->word == "false"));
+  const bool is_switch = key.find(".enable") != std::string::npos;
+  const bool may_be =
+      row != nullptr && (row->use == Row::Use::idle || (row->use == Row::Use::own && is_switch) ||
+                         (row->use == Row::Use::only && row->word == "false"));
   return may_be || is_flag("--" + key);
 }
 

@@ -65,8 +65,9 @@ struct TitanSurroundings {
 /// file in either spelling.
 ///
 /// A file is torchtitan's if it has a key that only torchtitan has, and none that only we have, but
-/// for data.*, sample.* and export.*. Then its keys mean what they mean there, and torchtitan's
-/// defaults count where it is silent.
+/// for those that say what is read and written: data.*, sample.*, export.*, metrics.* and
+/// checkpoint.from. Then its keys mean what they mean there, and torchtitan's defaults count where
+/// it is silent.
 /// @throws InputError for two spellings of one key that contradict each other in the same place,
 /// and for numbers of ranks that do.
 TitanKeys translate(std::vector<Setting>& settings, const TitanSurroundings& around);

@@ -78,7 +78,9 @@ TEST_CASE("where torchtitan's file is silent, its defaults count, and a line say
   CHECK_FALSE(ours.titan.is_file);
   CHECK(ours.recipe.precision.param_dtype == DType::float32);
   CHECK(ours.recipe.ranks == 2);
-  CHECK(load_titan(kLlama + "[data]\npath = \"x\"\n").train.titan.is_file);
+  for (const char* beside : {"[data]\npath", "[metrics]\nfile", "[checkpoint]\nfrom"}) {
+    CHECK(load_titan(kLlama + beside + " = \"x.csv\"\n").train.titan.is_file);
+  }
   CHECK(load_titan(kLlama, {"--model.preset=tiny", "--training.seq_len=8"}).train.preset == "tiny");
 }
 
@@ -228,6 +230,18 @@ TEST_CASE("checkpoints of torchtitan's file count while they are enabled", "[est
              contains("checkpoint.interval_type: is seconds, must be steps"));
 }
 
+TEST_CASE("TensorBoard's folder of torchtitan's file counts while it is enabled",
+          "[estimator][titan]") {
+  const auto folder = [](const std::string& text) { return load_titan(text).train.tensorboard; };
+  CHECK(folder("[metrics]\nenable_tensorboard = true\n") == "./outputs/tb");
+  CHECK(folder("[job]\ndump_folder = \"runs\"\n[metrics]\nenable_tensorboard = true\n"
+               "save_tb_folder = \"events\"\n") == "runs/events");
+  CHECK(folder("[job]\ndump_folder = \"runs\"\n[metrics]\nsave_tb_folder = \"events\"\n").empty());
+  CHECK(folder("[metrics]\nenable_tensorboard = false\n").empty());
+  CHECK_THAT(complaint_about_titan("[metrics]\nenable_tensorboard = 3\n"),
+             contains("metrics.enable_tensorboard: is 3, must be true or false"));
+}
+
 TEST_CASE("unknown keys of torchtitan's file are errors, all of them at once",
           "[estimator][titan]") {
   const std::string message = complaint_about_titan(
@@ -246,6 +260,9 @@ TEST_CASE("torchtitan's flags may stand without a value", "[estimator][titan]") 
                   "--training.steps", "3", "--compile.enable"});
   CHECK(config.train.training.steps == 3);
   CHECK(config.train.titan.compiles);
+  CHECK(config.train.tensorboard == "./outputs/tb");
+  CHECK(configured({"--checkpoint.enable", "--training.steps", "3"}).train.checkpoint.folder ==
+        "./outputs/checkpoint");
   CHECK_FALSE(config::is_value_of("--metrics.enable_tensorboard", "llama.toml"));
   CHECK(config::is_value_of("--metrics.save_tb_folder", "tb"));
   CHECK(config::is_value_of("--job.config_file", "llama.toml"));
@@ -297,9 +314,9 @@ TEST_CASE("the pages of keys are the tables", "[estimator][titan]") {
       return row.decision() == decision;
     });
   };
-  CHECK(count(config::foreign::Decision::read) == 52);
+  CHECK(count(config::foreign::Decision::read) == 54);
   CHECK(count(config::foreign::Decision::equal) == 40);
-  CHECK(count(config::foreign::Decision::noted) == 165);
+  CHECK(count(config::foreign::Decision::noted) == 163);
 }
 
 }  // namespace fsdp::estimate

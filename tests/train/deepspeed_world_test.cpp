@@ -154,7 +154,6 @@ TEST_CASE("keys that change no number are noted, whatever their value", "[config
       R"({"flops_profiler": {"enabled": true, "profile_step": 5}})",
       R"({"comms_logger": {"enabled": true}})",
       R"({"wandb": {"enabled": true, "project": "a"}})",
-      R"({"csv_monitor": {"enabled": true}})",
       R"({"compile": {"deepcompile": true}})",
       R"({"_comment": "mine", "monitor_config": {"enabled": true}})",
       R"({"log": {"steps_per_print": 50}, "cuda_visible_devices": 0})"};
@@ -236,6 +235,20 @@ TEST_CASE("tensorboard is written where DeepSpeed writes it", "[config][deepspee
   CHECK(folder_of(R"("enabled": true)") == "DeepSpeedJobName");
   CHECK(folder_of(R"("enabled": false, "output_path": "logs")").empty());
   CHECK(folder_of("").empty());
+}
+
+TEST_CASE("a csv_monitor is a metrics file where DeepSpeed writes its own", "[config][deepspeed]") {
+  const auto file_of = [](const std::string& section) {
+    return load_deepspeed(R"({"csv_monitor": {)" + section + "}}").metrics_file;
+  };
+  CHECK(file_of(R"("enabled": true, "output_path": "logs/a", "job_name": "b")") ==
+        "logs/a/b/metrics.csv");
+  CHECK(file_of(R"("enabled": true)") == "DeepSpeedJobName/metrics.csv");
+  CHECK(file_of(R"("enabled": false, "output_path": "logs")").empty());
+  CHECK(file_of("").empty());
+  CHECK_THAT(complaint_about_deepspeed(R"({"csv_monitor": {"enabled": 1}})"),
+             contains("csv_monitor.enabled"));
+  CHECK(is_noted(load_deepspeed(R"({"wandb": {"enabled": true}})"), "metrics.tensorboard"));
 }
 
 }  // namespace fsdp::train::deepspeed_world_test

@@ -19,18 +19,21 @@ std::string text_in(const Translation& t, const std::string& path, const std::st
 }
 
 // DeepSpeed joins the folder and the name of the job.
-void read_tensorboard(Translation& t) {
-  if (!t.flag("tensorboard.enabled", false)) return;
-  const Entry& enabled = *t.find("tensorboard.enabled");
-  const std::filesystem::path path = text_in(t, "tensorboard.output_path", "");
-  const std::string job = text_in(t, "tensorboard.job_name", "DeepSpeedJobName");
-  t.give("metrics.tensorboard", (path / job).string(), enabled);
+void read_monitor(Translation& t, const std::string& section, const char* key,
+                  const std::string& file) {
+  if (!t.flag(section + ".enabled", false)) return;
+  const Entry& enabled = *t.find(section + ".enabled");
+  std::filesystem::path path = text_in(t, section + ".output_path", "");
+  path /= text_in(t, section + ".job_name", "DeepSpeedJobName");
+  if (!file.empty()) path /= file;
+  t.give(key, path.string(), enabled);
 }
 
 }  // namespace
 
 void read_output(Translation& t) {
-  read_tensorboard(t);
+  read_monitor(t, "tensorboard", "metrics.tensorboard", "");
+  read_monitor(t, "csv_monitor", "metrics.file", "metrics.csv");
   constexpr double kMost = 1e9;  // of our key
   const Entry* steps = t.find("steps_per_print");
   if (steps == nullptr || steps->is_auto()) return;

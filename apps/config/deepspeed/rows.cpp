@@ -45,6 +45,8 @@ constexpr const char* kQuantized = "parameters and gradients travel unquantized"
 constexpr const char* kTorchDetail = "it says how PyTorch computes, not what";
 constexpr const char* kNotRead = "DeepSpeed does not read it either";
 constexpr const char* kExport = "--export always writes the full model, in export.dtype";
+constexpr const char* kNoService =
+    "nothing is sent to a service; metrics.file and metrics.tensorboard write what each step has";
 constexpr const char* kMonitor = "--summary FILE writes losses, memory and bytes received";
 
 // Adds a section's name to its keys.
@@ -296,9 +298,11 @@ Table others() {
       own("tensorboard.enabled", "`metrics.tensorboard`"),
       own("tensorboard.output_path"),
       own("tensorboard.job_name"),
-      extra("wandb", kMonitor),
-      extra("csv_monitor", kMonitor),
-      extra("comet", kMonitor),
+      own("csv_monitor.enabled", "`metrics.file`"),
+      own("csv_monitor.output_path"),
+      own("csv_monitor.job_name"),
+      extra("wandb", kNoService),
+      extra("comet", kNoService),
       extra("nebula", "the keys checkpoint.* of a TOML file say where checkpoints go"),
       off("torch_autocast", "use bf16 or fp16 instead"),
       off("amp", "use bf16 or fp16 instead"),

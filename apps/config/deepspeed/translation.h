@@ -84,7 +84,7 @@ bool counts(Translation& t, const std::string& section);
 void read_stage(Translation& t);
 /// zero_optimization.offload_* and their older spellings.
 void read_offload(Translation& t);
-/// steps_per_print and tensorboard.
+/// steps_per_print, tensorboard and csv_monitor.
 void read_output(Translation& t);
 
 }  // namespace fsdp::config::deepspeed

@@ -52,7 +52,7 @@ void translate_world(TitanKeys& titan, AllGiven& all, const Environment& environ
                      bool has_titan, std::vector<std::string>& warnings);
 /// The preset of a family and a size; a problem if there is none.
 std::optional<std::string> preset_of(const Own& own, foreign::Report& report);
-/// What is said by several keys together: the schedule, checkpoints and offload.
+/// What is said by several keys together: the schedule, checkpoints, metrics and offload.
 /// @param has_defaults torchtitan's schedule counts even if nothing is said of it
 void translate_parts(bool has_defaults, AllGiven& all, const Own& own,
                      const TitanSurroundings& around);

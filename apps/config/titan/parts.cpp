@@ -1,4 +1,4 @@
-// What several keys say together: the schedule, checkpoints and offload.
+// What several keys say together: the schedule, checkpoints, metrics and offload.
 #include "base/check.h"
 #include "base/printable.h"
 #include "config/titan/given.h"
@@ -166,6 +166,20 @@ void read_schedule(Parts& parts, bool has_defaults) {
   if (least > 0) parts.give("lr_scheduler.min_lr", fmt::format("{}", lr * least), *factor);
 }
 
+// Where torchtitan puts what a training writes.
+std::string in_dump_folder(const Parts& parts, const Setting* folder, const char* fallback) {
+  const Setting* dump = parts.find({"job.dump_folder"});
+  const std::string within = dump == nullptr ? "./outputs" : dump->value.value_or("");
+  return within + "/" + (folder == nullptr ? fallback : folder->value.value_or(""));
+}
+
+void read_metrics(Parts& parts) {
+  const Setting* enable = parts.find({"metrics.enable_tensorboard"});
+  const Setting* folder = parts.find({"metrics.save_tb_folder"});
+  if (!Parts::flag(enable)) return parts.idle(folder, "TensorBoard is not enabled");
+  parts.give("metrics.tensorboard", in_dump_folder(parts, folder, "tb"), *enable);
+}
+
 void read_checkpoint(Parts& parts) {
   const Setting* enable = parts.find({"checkpoint.enable", "checkpoint.enable_checkpoint"});
   const Setting* folder = parts.find({"checkpoint.folder", "training.checkpoint_folder"});
@@ -184,10 +198,7 @@ void read_checkpoint(Parts& parts) {
   if (type != nullptr && type->value != "steps") {
     Parts::refuse(*type, "steps: checkpoints are written every so many steps");
   }
-  const Setting* dump = parts.find({"job.dump_folder"});
-  const std::string within = dump == nullptr ? "./outputs" : dump->value.value_or("");
-  const std::string name = folder == nullptr ? "checkpoint" : folder->value.value_or("");
-  parts.give("checkpoint.folder", within + "/" + name, source);
+  parts.give("checkpoint.folder", in_dump_folder(parts, folder, "checkpoint"), source);
   parts.give("checkpoint.interval", interval == nullptr ? "500" : interval->value.value_or(""),
              interval == nullptr ? source : *interval);
 }
@@ -211,6 +222,7 @@ void translate_parts(bool has_defaults, AllGiven& all, const Own& own,
   Parts parts(all, own, around);
   around.report.collect([&] { read_schedule(parts, has_defaults); });
   around.report.collect([&] { read_checkpoint(parts); });
+  around.report.collect([&] { read_metrics(parts); });
   around.report.collect([&] { read_offload(parts); });
 }
 

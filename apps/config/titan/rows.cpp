@@ -25,6 +25,8 @@ Row own(const char* path, const char* here) { return {.use = Use::own, .path = p
 const Values kEmptyList = {{"[]", ""}, {"[  ]", ""}};
 constexpr const char* kRun = "a run's name, and how it is started, change nothing in it";
 constexpr const char* kPrinting = "progress lines, --summary and --picture say what a run does";
+constexpr const char* kNoService =
+    "nothing is sent to a service; metrics.file and metrics.tensorboard write what each step has";
 constexpr const char* kProfiling = "--picture FOLDER draws the last step";
 constexpr const char* kData = "data.path says what is trained on, and its tokenizer";
 constexpr const char* kHow = "only PyTorch's way to compute the same";
@@ -57,7 +59,7 @@ constexpr const char* kModule = "it loads code that adds keys and models, which 
 Table job() {
   return {
       own("job.config_file", "the file, where it stands on a command line"),
-      own("job.dump_folder", "where `checkpoint.folder` goes, if checkpoints are enabled"),
+      own("job.dump_folder", "where `checkpoint.folder` and `metrics.tensorboard` go, if enabled"),
       idle("job.description", kRun),
       idle("job.use_for_integration_test", kRun),
       idle("job.print_args", kPrinting),
@@ -74,9 +76,10 @@ Table job() {
       idle("profiling.enable_memory_snapshot", kProfiling),
       idle("profiling.save_memory_snapshot_folder", kProfiling),
       same("metrics.log_freq"),
-      idle("metrics.enable_tensorboard", kPrinting),
-      idle("metrics.save_tb_folder", kPrinting),
-      idle("metrics.enable_wandb", kPrinting),
+      own("metrics.enable_tensorboard", "`metrics.tensorboard`"),
+      own("metrics.save_tb_folder",
+          "the folder of `metrics.tensorboard`, in `job.dump_folder`, without one for the date"),
+      idle("metrics.enable_wandb", kNoService),
       idle("metrics.disable_color_printing", kPrinting),
       idle("metrics.enable_color_printing", kPrinting),
       idle("metrics.save_for_all_ranks", kPrinting),
