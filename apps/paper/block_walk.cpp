@@ -37,7 +37,7 @@ bool StepWalk::follows(const Travel& travel, int direction) const {
 
 // Relative to the block and to the clock: what it leaves to the next one.
 StepWalk::Surroundings StepWalk::surroundings(std::size_t segment, int direction) const {
-  Surroundings all{in_flight_};
+  Surroundings all{in_flight_, lingering_};
   for (const std::int64_t free : books_.busy_until()) all.push_back(books_.time_until(free));
   const int here = shape_.unit_of_segment[segment];
   for (const Travel* travel : {&reducing_, &across_, &copied_}) {
@@ -47,7 +47,7 @@ StepWalk::Surroundings StepWalk::surroundings(std::size_t segment, int direction
     all.push_back(travel->unit == nullptr ? 0 : books_.time_until(travel->end));
   }
   if (here == ModelShape::kNoUnit) return all;
-  for (int ahead = 0; ahead <= schedule_.gathers_ahead() + 1; ++ahead) {
+  for (int ahead = 0; ahead <= schedule_->gathers_ahead(direction < 0) + 1; ++ahead) {
     const int place = here + direction * ahead;
     const Unit& unit = units_[static_cast<std::size_t>(place)];
     all.push_back(static_cast<std::int64_t>(unit.state));
@@ -60,7 +60,7 @@ StepWalk::Surroundings StepWalk::surroundings(std::size_t segment, int direction
 std::size_t StepWalk::pass_over(std::size_t segment, int direction, Passed& passed) {
   if (records_ || segment < 1 || segment > last_alike_) return 0;
   const std::size_t left = direction > 0 ? last_alike_ - segment : segment - 1;
-  const auto reach = static_cast<std::size_t>(schedule_.gathers_ahead()) + 1;
+  const auto reach = static_cast<std::size_t>(schedule_->gathers_ahead(direction < 0)) + 1;
   if (left <= reach) return 0;
   Surroundings now = surroundings(segment, direction);
   const Books::Change before = std::exchange(passed.books, books_.now());
@@ -78,7 +78,7 @@ void StepWalk::move_units(std::size_t segment, int by) {
   const int direction = by > 0 ? 1 : -1;
   const auto life = [&](int unit) -> UnitLife& { return units_[static_cast<std::size_t>(unit)]; };
   std::vector<UnitLife> ahead;
-  for (int i = 1; i <= schedule_.gathers_ahead() + 1; ++i)
+  for (int i = 1; i <= schedule_->gathers_ahead(direction < 0) + 1; ++i)
     ahead.push_back(life(here + direction * i));
   for (int i = direction; i != by + direction; i += direction) life(here + i) = life(here);
   for (std::size_t i = 0; i < ahead.size(); ++i) {

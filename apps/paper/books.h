@@ -4,11 +4,13 @@
 #pragma once
 
 #include "comm/process_group.h"
+#include "paper/activation_table.h"
 #include "paper/formats.h"
 #include "paper/kernel_times.h"
 #include "paper/ledger.h"
 #include "paper/memory_options.h"
 #include "paper/paper_clock.h"
+#include "paper/walk_observer.h"
 #include "paper/wire_formula.h"
 
 #include <algorithm>
@@ -32,13 +34,18 @@ class Books {
   void open_traffic() { traffic_.emplace(); }
   bool has_bytes() const { return has_bytes_; }
   bool has_clock() const { return clock_.has_value(); }
+  /// Null: nobody. It must outlive this.
+  void set_observer(WalkObserver* observer) { observer_ = observer; }
+  WalkObserver* observer() const { return observer_; }
 
   // --------------------------------------------------------------------------------------- bytes
   void hold(MemoryKind kind, std::int64_t nbytes, MemorySpace space = MemorySpace::device) {
     if (has_bytes_) in(space).hold(kind, nbytes);
+    if (observer_ != nullptr) tell(space, kind, nbytes);
   }
   void drop(MemoryKind kind, std::int64_t nbytes, MemorySpace space = MemorySpace::device) {
     if (has_bytes_) in(space).drop(kind, nbytes);
+    if (observer_ != nullptr) tell(space, kind, -nbytes);
   }
   /// A copy in another format takes the place of `before` bytes.
   void replace(MemoryKind kind, std::int64_t before, std::int64_t after,
@@ -46,8 +53,19 @@ class Books {
     hold(kind, after, space);
     drop(kind, before, space);
   }
+  /// The same bytes are counted as another kind from now on.
+  void relabel(MemoryKind from, MemoryKind to, std::int64_t nbytes);
   void walk(const Stretch& stretch) {
     if (has_bytes_) device_.walk(stretch);
+  }
+  /// The same, point by point, for an observer.
+  /// @param segment whose points they are @param unit whose weights have gradients there
+  /// @param ps how long they take
+  void follow(const std::vector<MemoryPoint>& points, const std::string& segment,
+              const std::string& unit, bool is_backward, std::int64_t ps);
+  /// Whose bytes are held or dropped from here on, for an observer.
+  void set_owner(const std::string& unit) {
+    if (observer_ != nullptr) owner_ = {unit, ""};
   }
   /// Only this rank holds them, or lets them go. All ranks are counted on the device alone.
   void hold_own(int rank, MemoryKind kind, std::int64_t nbytes,
@@ -122,6 +140,7 @@ class Books {
   }
 
  private:
+  void tell(MemorySpace space, MemoryKind kind, std::int64_t nbytes);
   Ledger& in(MemorySpace space) { return space == MemorySpace::host ? host_ : device_; }
   void compute(TimePart part, double flops, double nbytes, MemorySpace space, bool is_half = false);
 
@@ -137,6 +156,9 @@ class Books {
   KernelTimes kernels_;
   int ranks_per_box_ = 0;
   std::optional<WireBytes> traffic_;
+  WalkObserver* observer_ = nullptr;
+  Owner owner_;
+  std::int64_t passed_ = 0;  // of a segment that is followed, on a clock that stands meanwhile
 };
 
 // Of a TreeAccumulator:

@@ -2,6 +2,8 @@
 
 #include "base/check.h"
 #include "paper/books.h"
+#include "paper/formats.h"
+#include "paper/model_shape.h"
 #include "paper/step_walk.h"
 
 #include <algorithm>
@@ -12,6 +14,7 @@ namespace fsdp::paper {
 void check_options(const nn::TransformerConfig& config, const MemoryOptions& options) {
   const optim::Recipe& recipe = options.recipe;
   recipe.validate();
+  check_framework(options);
   FSDP_CHECK(options.rank >= 0 && options.rank < recipe.ranks, "rank {} of {}", options.rank,
              recipe.ranks);
   FSDP_CHECK(
@@ -38,6 +41,21 @@ Breakdown StepMemory::peak() const {
     highest = higher(higher(highest, micro_step.forward_peak), micro_step.backward_peak);
   }
   return higher(highest, step_peak);
+}
+
+std::int64_t beside_peak(const nn::TransformerConfig& config, const MemoryOptions& options) {
+  if (options.framework == Framework::unshard) return 0;
+  const Formats formats(options.recipe.precision);
+  std::int64_t shards = 0, gathers = 0, before = 0;
+  for (const UnitShape& unit : model_shape(config, options).units) {
+    std::int64_t gathered = 0;
+    for (const FlatShape& flat : unit.flats) {
+      if (flat.is_trained) shards += kFloatBytes * flat.shard();
+      gathered += formats.param * flat.padded();
+    }
+    gathers = std::max(gathers, gathered + std::exchange(before, gathered));
+  }
+  return shards + gathers + kOutsideBytes;
 }
 
 MemoryFormula::MemoryFormula(const nn::TransformerConfig& config, const MemoryOptions& options,

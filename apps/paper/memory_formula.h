@@ -141,6 +141,14 @@ class MemoryFormula {
 Breakdown peak_of_training(const nn::TransformerConfig& config, const MemoryOptions& options,
                            MemorySpace space = MemorySpace::device);
 
+/// Bytes of a card that a training takes beside the peak of what is in use: what PyTorch's
+/// allocator keeps for the streams of gathers and reductions, an upper bound, and kOutsideBytes.
+/// 0 for unshard.
+std::int64_t beside_peak(const nn::TransformerConfig& config, const MemoryOptions& options);
+/// CUDA's context and NCCL's buffers on a card, which no allocator counts: about 0.7 GiB with
+/// PyTorch on an H100, the difference between what the driver and what the allocator say is in use.
+inline constexpr std::int64_t kOutsideBytes = 700 << 20;
+
 /// The bytes of its device that no rank exceeds in a training of `steps` steps: the peak of
 /// MemoryFormula, which the training reaches exactly. It counts from begin_step() of the first step
 /// to zero_grad() of the last. What comes before stays below it too if the model is built on meta

@@ -5,8 +5,11 @@
 
 #include "nn/transformer.h"
 #include "optim/recipe.h"
+#include "paper/framework.h"
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <string_view>
 
 namespace fsdp::paper {
@@ -28,6 +31,8 @@ struct MemoryOptions {
   std::int64_t length = 0;  ///< T, tokens of a sequence; 0 = max_position_embeddings
   int threads = 1;          ///< of a rank
   int rank = 0;             ///< zero1, zero2: whose bytes
+  Framework framework = Framework::unshard;
+  TorchHabits habits = {};  ///< of PyTorch; see habits_of()
 
   /// T of this model.
   std::int64_t length_of(const nn::TransformerConfig& config) const {
@@ -35,6 +40,14 @@ struct MemoryOptions {
   }
 };
 
+/// What is not known of a framework: the key, and why, as a message goes on after it.
+struct Unknown {
+  std::string key;
+  std::string why;
+};
+std::optional<Unknown> unknown_of(const MemoryOptions& options);
+/// @throws optim::RecipeError for it.
+void check_framework(const MemoryOptions& options);
 /// @throws Error if the options do not fit together, or not the model.
 void check_options(const nn::TransformerConfig& config, const MemoryOptions& options);
 

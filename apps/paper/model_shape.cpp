@@ -15,7 +15,9 @@ namespace {
 
 struct Parameter {
   std::string path;
-  std::int64_t numel;
+  std::int64_t rows;
+  std::int64_t columns;
+  std::int64_t numel() const { return rows * columns; }
 };
 struct Segment {
   std::string path;
@@ -41,29 +43,29 @@ Segment block_segment(const nn::TransformerConfig& config, const MemoryOptions& 
            {"input_layernorm", 1, d},
            {"post_attention_layernorm", 1, d}}) {
     const std::string path = fmt::format("{}.{}", block.path, name);
-    block.parameters.push_back({path + ".weight", in * out});
+    block.parameters.push_back({path + ".weight", out, in});
     if (!is_adapted(options, path)) continue;
-    block.parameters.push_back({path + ".lora_A.weight", in * options.recipe.lora.rank});
-    block.parameters.push_back({path + ".lora_B.weight", options.recipe.lora.rank * out});
+    block.parameters.push_back({path + ".lora_A.weight", options.recipe.lora.rank, in});
+    block.parameters.push_back({path + ".lora_B.weight", out, options.recipe.lora.rank});
   }
   return block;
 }
 
 Segment embedding_segment(const nn::TransformerConfig& config) {
   return {"model.embed_tokens",
-          {{"model.embed_tokens.weight", config.vocab_size * config.hidden_size}}};
+          {{"model.embed_tokens.weight", config.vocab_size, config.hidden_size}}};
 }
 
 Segment head_segment(const nn::TransformerConfig& config) {
-  Segment head{"model.norm+lm_head", {{"model.norm.weight", config.hidden_size}}};
+  Segment head{"model.norm+lm_head", {{"model.norm.weight", config.hidden_size, 1}}};
   if (!config.tie_word_embeddings) {
-    head.parameters.push_back({"lm_head.weight", config.vocab_size * config.hidden_size});
+    head.parameters.push_back({"lm_head.weight", config.vocab_size, config.hidden_size});
   }
   return head;
 }
 
 bool has_master(const MemoryOptions& options, bool is_trained) {
-  return is_trained || options.recipe.lora.rank == 0;
+  return is_trained || options.recipe.lora.rank == 0 || options.framework != Framework::unshard;
 }
 
 /// Adds a parameter to the flat parameter of its kind.
@@ -80,7 +82,13 @@ class FlatBuilder {
       unit_.flats.push_back(
           {0, options_.recipe.shards(), is_trained, has_master(options_, is_trained)});
     }
-    unit_.flats[static_cast<std::size_t>(kind - kinds_.begin())].numel += parameter.numel;
+    FlatShape& flat = unit_.flats[static_cast<std::size_t>(kind - kinds_.begin())];
+    flat.numel += parameter.numel();
+    ++flat.parameters;
+    flat.last = parameter.numel();
+    if (options_.framework == Framework::unshard) return;
+    const std::int64_t shards = options_.recipe.shards();
+    flat.by_rows += (parameter.rows + shards - 1) / shards * parameter.columns;
   }
 
  private:
@@ -120,7 +128,7 @@ class ShapeBuilder {
       if (is_whole(parameter, options_)) {
         add_whole(parameter);
       } else {
-        (config_.tie_word_embeddings && !is_block ? root_flats_ : flats).add(parameter);
+        (is_in_root(is_block) ? root_flats_ : flats).add(parameter);
       }
     }
     shape_.segments.push_back(segment.path);
@@ -157,22 +165,39 @@ class ShapeBuilder {
     if (shape_.root == ModelShape::kNoUnit && !shape_.units.empty()) {
       shape_.units.back().keep = true;
     }
-    shape_.buffers =
-        2 * config_.max_position_embeddings * (config_.head_dim() / 2) * 4;  // cos, sin
+    std::int64_t positions = config_.max_position_embeddings;
+    if (options_.framework != Framework::unshard) {
+      if (options_.habits.keeps_last_block) keep_last_block();
+      // Of tied weights the head is the root, which is another unit then than the whole model's.
+      const bool has_root = shape_.root != ModelShape::kNoUnit;
+      if (options_.habits.frees_head && !options_.habits.root_holds_ends) {
+        (has_root ? shape_.units.front() : shape_.units.back()).keep = false;
+      }
+      positions = options_.length_of(config_);  // torchtitan's table has the length of a sequence
+    }
+    shape_.buffers = 2 * positions * (config_.head_dim() / 2) * 4;  // cos, sin
     return std::move(shape_);
   }
 
  private:
+  bool is_in_root(bool is_block) const {
+    return !is_block && (config_.tie_word_embeddings || options_.habits.root_holds_ends);
+  }
+  // Its backward comes first.
+  void keep_last_block() {
+    const int last = shape_.unit_of_segment[shape_.unit_of_segment.size() - 2];
+    if (last != ModelShape::kNoUnit) shape_.units[static_cast<std::size_t>(last)].keep = true;
+  }
   void add_whole(const Parameter& parameter) {
     const bool is_trained = paper::is_trained(options_, parameter.path);
     const bool has_master = paper::has_master(options_, is_trained);
-    (has_master ? shape_.whole : shape_.whole_without_master) += parameter.numel;
+    (has_master ? shape_.whole : shape_.whole_without_master) += parameter.numel();
     if (!is_trained) {
-      if (has_master) shape_.whole_frozen.push_back(parameter.numel);
+      if (has_master) shape_.whole_frozen.push_back(parameter.numel());
       return;
     }
     shape_.whole_parts.push_back(
-        {shape_.segments.size(), operation_of(parameter.path), parameter.numel});
+        {shape_.segments.size(), operation_of(parameter.path), parameter.numel()});
   }
 
   const nn::TransformerConfig& config_;

@@ -19,8 +19,14 @@ struct FlatShape {
   int world_size = 1;
   bool is_trained = true;
   bool has_master = true;  ///< in float32; else it is stored in the format that the model reads
-  std::int64_t shard() const { return (numel + world_size - 1) / world_size; }  ///< n = ceil(u / W)
-  std::int64_t padded() const { return shard() * world_size; }                  ///< P = n·W
+  int parameters = 0;      ///< in it
+  std::int64_t last = 0;   ///< elements of the last of them
+  /// Where each parameter is cut by rows, as PyTorch does: the elements of a shard; 0: it is not.
+  std::int64_t by_rows = 0;
+  std::int64_t shard() const {  ///< n = ceil(u / W)
+    return by_rows > 0 ? by_rows : (numel + world_size - 1) / world_size;
+  }
+  std::int64_t padded() const { return shard() * world_size; }  ///< P = n·W
   friend bool operator==(const FlatShape&, const FlatShape&) = default;
 };
 

@@ -2,7 +2,7 @@
 
 namespace fsdp::paper {
 
-Value PaperTape::input(std::int64_t nbytes, bool needs_gradient) {
+Value Tape::input(std::int64_t nbytes, bool needs_gradient) {
   Value value{activation(nbytes), nullptr};
   if (needs_gradient)
     source_ = value.origin = std::make_shared<Operation>(Operation{"input", nbytes});
@@ -128,14 +128,14 @@ SegmentMemory PaperTape::run(Value x, std::int64_t out,
   return memory;
 }
 
-Operation& PaperTape::record(const std::string& name, std::int64_t out, std::vector<Bytes> saved,
-                             Value& y) {
+Operation& Tape::record(const std::string& name, std::int64_t out, std::vector<Bytes> saved,
+                        Value& y) {
   y.origin = std::make_shared<Operation>(Operation{name, out, std::move(saved)});
   operations_.push_back(y.origin);
   return *y.origin;
 }
 
-void PaperTape::run_backward() {
+void Tape::run_backward() {
   const Origin operation = std::move(operations_.back());
   operations_.pop_back();
   start(operation->name);

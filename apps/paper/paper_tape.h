@@ -70,12 +70,30 @@ struct Weight {
   bool is_trained;
 };
 
+/// What the tapes of all engines have in common: values that are counted while they are held, and
+/// operations that backward runs from the last to the first.
+class Tape {
+ public:
+  Value input(std::int64_t nbytes, bool needs_gradient);
+
+ protected:
+  void start(const std::string& name) { meter_.now.after = name; }
+  Bytes activation(std::int64_t n) { return std::make_shared<Buffer>(meter_, false, n); }
+  Bytes temp(std::int64_t n) { return std::make_shared<Buffer>(meter_, true, n); }
+  /// y is the result of this operation.
+  Operation& record(const std::string& name, std::int64_t out, std::vector<Bytes> saved, Value& y);
+  void run_backward();
+
+  Meter meter_;
+  Origin source_;                   // stands for what made the input
+  std::vector<Origin> operations_;  // in the order of recording
+};
+
 /// One segment's tape. Each function follows the rules of its namesake in autograd/functions.h:
 /// what it allocates, what it saves, and what its backward allocates and frees. `out` are the bytes
 /// of its result.
-class PaperTape {
+class PaperTape : public Tape {
  public:
-  Value input(std::int64_t nbytes, bool needs_gradient);
   Value embedding(const std::string& name, std::int64_t out, const Weight& table);
   Value linear(const std::string& name, const Value& x, std::int64_t out, const Weight& weight);
   Value rms_norm(const std::string& name, const Value& x, std::int64_t out, std::int64_t rstd_bytes,
@@ -94,21 +112,11 @@ class PaperTape {
                     bool& needs_gradient);
 
  private:
-  void start(const std::string& name) { meter_.now.after = name; }
-  Bytes activation(std::int64_t n) { return std::make_shared<Buffer>(meter_, false, n); }
-  Bytes temp(std::int64_t n) { return std::make_shared<Buffer>(meter_, true, n); }
-  /// y is the result of this operation.
-  Operation& record(const std::string& name, std::int64_t out, std::vector<Bytes> saved, Value& y);
-  void run_backward();
   void add_weight_gradient(const Weight& weight);
   // As in autograd/node.h and autograd/rows.h.
   void target(const Origin& origin);
   void pass(const Origin& origin, const Bytes& gradient);
   Bytes over_or_fresh(const Bytes& saved, std::int64_t nbytes);
-
-  Meter meter_;
-  Origin source_;                   // stands for what made the input
-  std::vector<Origin> operations_;  // in the order of recording
 };
 
 }  // namespace fsdp::paper

@@ -6,6 +6,8 @@
 #include "paper/memory_options.h"
 #include "paper/model_shape.h"
 
+#include <memory>
+
 namespace fsdp::paper {
 
 /// What becomes of a unit's full parameters after a forward with a tape. (Without one, they are
@@ -21,11 +23,16 @@ class Schedule {
  public:
   virtual ~Schedule() = default;
   virtual AfterForward after_forward(const UnitShape& unit) const = 0;
-  /// How many of the units that compute next, in forward or in backward, are gathered while one
-  /// computes;
-  virtual int gathers_ahead() const = 0;
+  /// How many of the units that compute next are gathered while one computes;
+  virtual int gathers_ahead(bool is_backward) const = 0;
   /// and how many gathers may be under way when another is started for that.
   virtual int gathers_in_flight() const = 0;
+  /// Whether the units that are kept since forward have their place in the order of backward.
+  virtual bool orders_kept_units() const = 0;
+  /// Whether a collective has a buffer of its own: a gather is copied out of it into parameters,
+  /// and gradients, which autograd makes one by one, are copied into it. Else a unit's flat
+  /// parameter and its gradient are the buffers.
+  virtual bool has_buffers() const = 0;
   /// Whether gradients are reduced at the end of micro-step `m`, and not only summed on the rank.
   virtual bool reduces(int m) const = 0;
 };
@@ -40,15 +47,39 @@ class RecipeSchedule final : public Schedule {
     if (unit.keep || kind == Kind::never) return AfterForward::keep;
     return kind == Kind::within ? AfterForward::keep_part : AfterForward::free;
   }
-  int gathers_ahead() const override { return recipe_.sharding.prefetch_depth; }
+  int gathers_ahead(bool /*is_backward*/) const override { return recipe_.sharding.prefetch_depth; }
   int gathers_in_flight() const override {
     const int limit = recipe_.sharding.in_flight_limit;
     return limit == 0 ? recipe_.sharding.prefetch_depth : limit;
   }
+  bool orders_kept_units() const override { return false; }
+  bool has_buffers() const override { return false; }
   bool reduces(int m) const override { return (m + 1) % recipe_.micro_steps_per_reduction == 0; }
 
  private:
   const optim::Recipe& recipe_;
 };
+
+/// Those of FSDP2 (torch.distributed.fsdp.fully_shard): forward gathers a unit when it computes,
+/// and backward one unit ahead.
+class TorchSchedule final : public Schedule {
+ public:
+  explicit TorchSchedule(const optim::Recipe& recipe) : recipe_(recipe) {}
+  AfterForward after_forward(const UnitShape& unit) const override {
+    const bool never =
+        recipe_.sharding.reshard_after_forward.kind == ReshardAfterForward::Kind::never;
+    return unit.keep || never ? AfterForward::keep : AfterForward::free;
+  }
+  int gathers_ahead(bool is_backward) const override { return is_backward ? 1 : 0; }
+  int gathers_in_flight() const override { return 1; }
+  bool orders_kept_units() const override { return true; }
+  bool has_buffers() const override { return true; }
+  bool reduces(int /*m*/) const override { return true; }
+
+ private:
+  const optim::Recipe& recipe_;
+};
+
+std::unique_ptr<Schedule> schedule_of(const MemoryOptions& options);
 
 }  // namespace fsdp::paper

@@ -1,6 +1,7 @@
 #include "paper/segments.h"
 
 #include "nn/lora.h"
+#include "paper/eager_segments.h"
 #include "paper/formats.h"
 #include "paper/paper_tape.h"
 
@@ -173,8 +174,6 @@ Segments uniform_segments(const nn::TransformerConfig& config, const MemoryOptio
   return all;
 }
 
-}  // namespace
-
 Segments segments_of(const nn::TransformerConfig& config, const MemoryOptions& options,
                      std::int64_t length, const ActivationTable& table) {
   if (options.recipe.trains_all()) {
@@ -190,6 +189,19 @@ Segments segments_of(const nn::TransformerConfig& config, const MemoryOptions& o
   Segments all;
   for (SegmentMemory& each : taped) all.push_back(shared(std::move(each)));
   return all;
+}
+
+}  // namespace
+
+TapedModel taped_model(const nn::TransformerConfig& config, const MemoryOptions& options) {
+  const std::int64_t length = options.length_of(config);
+  if (options.framework != Framework::unshard) return eager_model(config, options, length);
+  const ActivationTable table = activation_table(
+      config, options.batch, length, options.recipe.precision.param_dtype_for(DType::float32));
+  return {.segments = segments_of(config, options, length, table),
+          .loss = table.loss,
+          .data = table.data,
+          .loss_value = table.loss_value};
 }
 
 }  // namespace fsdp::paper

@@ -30,9 +30,15 @@ std::vector<SegmentMemory> segments_on_paper(const nn::TransformerConfig& config
                                              const MemoryOptions& options, std::int64_t length,
                                              bool has_tape = true);
 
-/// The segments as a training runs them: checkpointed blocks in their second form.
-/// @param table of the same micro-batch, whose segments are taken where nothing is frozen
-Segments segments_of(const nn::TransformerConfig& config, const MemoryOptions& options,
-                     std::int64_t length, const ActivationTable& table);
+/// A model as a training runs it over one micro-batch.
+struct TapedModel {
+  Segments segments;  ///< embedding, blocks (checkpointed ones in their form), head
+  SegmentMemory loss = {};
+  std::int64_t data = 0;        ///< tokens and targets: the caller's, while it computes
+  std::int64_t loss_value = 0;  ///< the loss, and what lives as long
+};
+
+/// As the framework of the options has it.
+TapedModel taped_model(const nn::TransformerConfig& config, const MemoryOptions& options);
 
 }  // namespace fsdp::paper

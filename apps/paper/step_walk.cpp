@@ -2,8 +2,6 @@
 
 #include "base/check.h"
 #include "device/thread_pool.h"
-#include "paper/segments.h"
-#include "tensor/exact_norm.h"
 
 #include <algorithm>
 #include <string_view>
@@ -20,32 +18,20 @@ const MemoryOptions& checked(const nn::TransformerConfig& config, const MemoryOp
   return options;
 }
 
-ActivationTable table_of(const nn::TransformerConfig& config, const MemoryOptions& options) {
-  return activation_table(config, options.batch, options.length_of(config),
-                          options.recipe.precision.param_dtype_for(DType::float32));
-}
-
 }  // namespace
 
 StepWalk::StepWalk(const nn::TransformerConfig& config, const MemoryOptions& options, Books& books)
-    : StepWalk(config, checked(config, options), table_of(config, options), books) {}
-
-StepWalk::StepWalk(const nn::TransformerConfig& config, const MemoryOptions& options,
-                   const ActivationTable& table, Books& books)
-    : StepWalk(model_shape(config, options),
-               segments_of(config, options, options.length_of(config), table), table, options,
+    : StepWalk(model_shape(config, checked(config, options)), taped_model(config, options), options,
                books) {}
 
-StepWalk::StepWalk(ModelShape shape, Segments segments, ActivationTable table,
-                   MemoryOptions options, Books& books)
+StepWalk::StepWalk(ModelShape shape, TapedModel tape, MemoryOptions options, Books& books)
     : options_(std::move(options)),
       books_(books),
-      schedule_(recipe_),
+      schedule_(schedule_of(options_)),
       formats_(recipe_.precision),
       shape_(std::move(shape)),
-      table_(std::move(table)),
-      segments_(std::move(segments)),
-      whole_(shape_.whole_parts, options_, schedule_, books_) {
+      tape_(std::move(tape)),
+      whole_(shape_.whole_parts, options_, *schedule_, books_) {
   const int ranks = recipe_.shards(), rank = options_.rank;
   shard_group_ = books_.group_of(rank / ranks * ranks, ranks, 1);
   replica_group_ = books_.group_of(rank % ranks, recipe_.replicas, ranks);
@@ -62,14 +48,18 @@ StepWalk::StepWalk(ModelShape shape, Segments segments, ActivationTable table,
   }
   for (const UnitShape& unit : shape_.units) {
     units_.emplace_back(unit);
+    books_.set_owner(unit.name);
     for (const FlatShape& flat : unit.flats) {
       books_.hold(MemoryKind::sharded_param, shard_of(flat), shards());
     }
   }
   whole_.hold_parameters(shape_);
+  books_.set_owner("");
   books_.hold(MemoryKind::buffer, shape_.buffers);
-  books_.hold(MemoryKind::temp,
-              options_.threads * static_cast<std::int64_t>(ThreadPool::kScratchBytes));
+  if (!has_buffers_) {
+    books_.hold(MemoryKind::temp,
+                options_.threads * static_cast<std::int64_t>(ThreadPool::kScratchBytes));
+  }
 }
 
 // Segments that are alike are one object, and have one walk.
@@ -87,7 +77,7 @@ void StepWalk::make_segment_walks() {
     }
     walks_.push_back(&found->second);
   }
-  loss_ = walk_of(table_.loss);
+  loss_ = walk_of(tape_.loss);
 }
 
 // ------------------------------------------------------------------------------------ micro-steps
@@ -126,7 +116,7 @@ StepWalk::Likeness StepWalk::likeness(int m) const {
     like[4] = additions_of_push(m / group);
     like[5] = additions_of_push(m % group);
   }
-  like[6] = schedule_.reduces(m) ? 1 : 0;
+  like[6] = schedule_->reduces(m) ? 1 : 0;
   return like;
 }
 
@@ -150,27 +140,34 @@ void StepWalk::micro_step(int m, StepMemory& step) {
   Ledger& reported = books_.reported();
   if (m == 0) whole_.hold_buckets();
   whole_.begin_micro_step();
-  books_.hold(MemoryKind::activation, table_.data);
+  books_.set_owner("");
+  if (m == 0) begin_phase("inputs");
+  books_.hold(MemoryKind::activation, tape_.data);
   reported.reset_peak();
+  begin_phase("forward", m);
+  is_forward_ = true;
   forward(memory);
+  is_forward_ = false;
   memory.forward_peak = reported.peak();
   reported.reset_peak();
+  begin_phase("backward", m);
   backward(m, memory);
   if (m + 1 < recipe_.micro_steps) whole_.hold_buckets();
   memory.backward_peak = reported.peak();
-  books_.drop(MemoryKind::activation, table_.data + table_.loss_value);
+  books_.set_owner("");
+  books_.drop(MemoryKind::activation, tape_.data + tape_.loss_value);
   step.micro_steps.push_back(std::move(memory));
 }
 
 // From the second forward on, units are gathered ahead.
 Breakdown StepWalk::evaluation_peak() {
   has_tape_ = false;
-  books_.hold(MemoryKind::activation, table_.data);
+  books_.hold(MemoryKind::activation, tape_.data);
   books_.reported().reset_peak();
   for (int i = 0; i < 2; ++i) {
     MicroStepMemory unused;
     forward(unused);
-    books_.drop(MemoryKind::activation, table_.loss.kept() + table_.loss_value);
+    books_.drop(MemoryKind::activation, tape_.loss.kept() + tape_.loss_value);
   }
   return books_.reported().peak();
 }
@@ -189,8 +186,10 @@ void StepWalk::forward(MicroStepMemory& memory) {
   }
   snap("root", CallState::before_post_forward, memory);
   post_forward(root, has_tape_);
+  drop_lingering();
   snap("root", CallState::after_post_forward, memory);
-  books_.walk(loss_.forward);
+  walk_segment(segments_.size(), tape_.loss.forward, loss_.forward, /*is_backward=*/false,
+               books_.times_of_loss().forward);
   books_.compute_for(TimePart::forward, books_.times_of_loss().forward);
 
   if (!forward_order_.empty()) return;
@@ -198,10 +197,14 @@ void StepWalk::forward(MicroStepMemory& memory) {
     forward_order_.push_back(&unit);
     unit.forward_next = forward_order_.size();
   }
+  const auto add_backward = [&](Unit& unit) {
+    if (unit.shape.keep && !schedule_->orders_kept_units()) return;
+    backward_order_.push_back(&unit);
+    unit.backward_next = backward_order_.size();
+  };
+  if (root != nullptr && has_buffers_) add_backward(*root);  // whose forward has ended last
   for (auto each = units_.rbegin(); each != units_.rend(); ++each) {
-    if (each->shape.keep) continue;
-    backward_order_.push_back(&*each);
-    each->backward_next = backward_order_.size();
+    if (&*each != root || !has_buffers_) add_backward(*each);
   }
 }
 
@@ -212,19 +215,24 @@ void StepWalk::forward_segment(std::size_t segment, MicroStepMemory& memory) {
   snap(name, CallState::before_pre_forward, memory);
   pre_forward(unit);
   snap(name, CallState::after_pre_forward, memory);
-  books_.walk(walks_[segment]->forward);
+  walk_segment(segment, segments_[segment]->forward, walks_[segment]->forward,
+               /*is_backward=*/false, times_of(segment).forward);
   books_.compute_for(TimePart::forward, times_of(segment).forward);
   if (!has_tape_) books_.drop(MemoryKind::activation, segments_[segment]->kept());
   snap(name, CallState::before_post_forward, memory);
   post_forward(unit, has_tape_ && !is_around(segment));
   snap(name, CallState::after_post_forward, memory);
+  books_.set_owner("");
   books_.drop(MemoryKind::activation, segments_[segment]->dropped);
 }
 
 // ---------------------------------------------------------------------------------------- backward
 
 void StepWalk::backward(int m, MicroStepMemory& memory) {
-  for (const SegmentWalk::Operation& each : loss_.backward) books_.walk(each.stretch);
+  for (const SegmentWalk::Operation& each : loss_.backward) {
+    walk_segment(segments_.size(), tape_.loss.backward, each.stretch, /*is_backward=*/true,
+                 books_.times_of_loss().backward);
+  }
   books_.compute_for(TimePart::backward, books_.times_of_loss().backward);
   Unit* root = unit_at(shape_.root);
   snap("root", CallState::before_pre_backward, memory);
@@ -257,7 +265,8 @@ void StepWalk::backward_segment(std::size_t segment, int m, MicroStepMemory& mem
   pre_backward(unit);
   snap(name, CallState::after_pre_backward, memory);
   if (is_inside) {
-    books_.walk(walks_[segment]->again);
+    walk_segment(segment, segments_[segment]->again, walks_[segment]->again, /*is_backward=*/true,
+                 times_of(segment).forward);
     books_.compute_for(TimePart::recomputation, times_of(segment).forward);
   }
   compute_backward(segment, m);
@@ -295,7 +304,8 @@ void StepWalk::compute_backward(std::size_t segment, int m) {
   const SegmentTimes& times = times_of(segment);
   std::int64_t done = 0;
   for (const SegmentWalk::Operation& operation : walks_[segment]->backward) {
-    books_.walk(operation.stretch);
+    walk_segment(segment, segments_[segment]->backward, operation.stretch, /*is_backward=*/true,
+                 times.backward);
     if (whole_.is_empty()) continue;
     if (const Completion* completion = completion_of(segment, operation.name)) {
       books_.compute_for(TimePart::backward, completion->at - std::exchange(done, completion->at));
@@ -305,92 +315,11 @@ void StepWalk::compute_backward(std::size_t segment, int m) {
   books_.compute_for(TimePart::backward, times.backward - done);
 }
 
-// ---------------------------------------------------------------------------------------- the step
-
-void StepWalk::finish_step() {
-  finish_across();
-  finish_copies();
-  finish_gradients();
-  whole_.finish_gradients();
-  if (recipe_.clip > 0) add_norm();
-  update();
-  whole_.broadcast();
-  for (const Unit& unit : units_) {
-    for (const FlatShape& flat : unit.shape.flats) {
-      if (flat.is_trained) {
-        books_.drop(MemoryKind::sharded_grad, kFloatBytes * flat.shard(), shards());
-      }
-    }
-  }
-  whole_.zero_grad();
-}
-
-void StepWalk::finish_gradients() {
-  const int reductions = recipe_.micro_steps / recipe_.micro_steps_per_reduction;
-  for (const Unit& unit : units_) {
-    for (const FlatShape& flat : unit.shape.flats) {
-      if (!flat.is_trained) continue;
-      const std::int64_t sum = formats_.sum * flat.shard();
-      books_.fold_leaves(MemoryKind::sharded_grad, flat.shard(), reductions, sums());
-      if (sums() != shards()) {  // copied to the host
-        books_.hold(MemoryKind::sharded_grad, sum, shards());
-        books_.drop(MemoryKind::sharded_grad, sum, sums());
-        books_.wait(TimePart::copies, books_.start_copy(sum));
-      }
-      if (formats_.widens_sums) {
-        books_.replace(MemoryKind::sharded_grad, sum, kFloatBytes * flat.shard(), shards());
-        books_.cast(TimePart::gradients, flat.shard(), formats_.sum, kFloatBytes, shards());
-      }
-      books_.scale(flat.shard(), shards());
-    }
-  }
-}
-
-void StepWalk::add_norm() {
-  constexpr std::int64_t kCounters = ExactSquareSum::kCounters, kCounterBytes = 8;
-  books_.hold(MemoryKind::temp, kCounterBytes * kCounters);
-  for (const Unit& unit : units_) {
-    for (const FlatShape& flat : unit.shape.flats) {
-      if (flat.is_trained) books_.square(valid(flat), shards());
-    }
-  }
-  whole_.add_squares();
-  books_.wait(TimePart::updates, books_.start(&WireBytes::norm, CollectiveOp::all_reduce, kCounters,
-                                              kCounterBytes, shard_group_));
-  books_.drop(MemoryKind::temp, kCounterBytes * kCounters);
-}
-
-void StepWalk::update() {
-  const bool is_first = !std::exchange(has_state_, true);
-  const int states = recipe_.optimizer.states();
-  for (const Unit& unit : units_) {
-    for (const FlatShape& flat : unit.shape.flats) {
-      if (!flat.is_trained) continue;
-      if (is_first) {
-        books_.hold(MemoryKind::optimizer, states * kFloatBytes * flat.shard(), shards());
-      }
-      books_.update(flat.shard(), is_first, shards());
-    }
-  }
-  for (const Unit& unit : units_) {  // what is padding stays zero
-    for (const FlatShape& flat : unit.shape.flats) {
-      for (int i = 0; flat.is_trained && i < 1 + states; ++i) {
-        books_.fill(TimePart::optimizer, flat.shard() - valid(flat), kFloatBytes, shards());
-      }
-    }
-  }
-  whole_.update(is_first);
-}
-
 // ------------------------------------------------------------------------------------- bookkeeping
 
 std::int64_t StepWalk::valid(const FlatShape& flat) const {
   const int place = options_.rank % recipe_.shards();
   return std::clamp(flat.numel - place * flat.shard(), std::int64_t{0}, flat.shard());
-}
-
-void StepWalk::snap(const std::string& module, CallState state, MicroStepMemory& memory) const {
-  if (records_) memory.snapshots.push_back({module, state, books_.reported().now()});
 }
 
 StepWalk::Unit* StepWalk::unit_at(int index) {

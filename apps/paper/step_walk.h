@@ -3,7 +3,6 @@
 /// StepWalk: one rank's training walked through on paper, event by event.
 #pragma once
 
-#include "paper/activation_table.h"
 #include "paper/books.h"
 #include "paper/formats.h"
 #include "paper/memory_formula.h"
@@ -11,11 +10,13 @@
 #include "paper/model_shape.h"
 #include "paper/schedule.h"
 #include "paper/segment_walk.h"
+#include "paper/segments.h"
 #include "paper/whole_walk.h"
 
 #include <array>
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,9 +30,7 @@ class StepWalk {
  public:
   /// @throws Error if the options do not fit together
   StepWalk(const nn::TransformerConfig& config, const MemoryOptions& options, Books& books);
-  /// @param segments in forward order; of the table, only the loss and the data count
-  StepWalk(ModelShape shape, Segments segments, ActivationTable table, MemoryOptions options,
-           Books& books);
+  StepWalk(ModelShape shape, TapedModel tape, MemoryOptions options, Books& books);
   StepWalk(const StepWalk&) = delete;
   StepWalk& operator=(const StepWalk&) = delete;
 
@@ -48,8 +47,6 @@ class StepWalk {
   std::int64_t segments_walked() const { return segments_walked_; }
 
  private:
-  StepWalk(const nn::TransformerConfig& config, const MemoryOptions& options,
-           const ActivationTable& table, Books& books);
   enum class State { sharded, in_flight, unsharded };
   struct UnitLife {
     State state = State::sharded;
@@ -114,6 +111,12 @@ class StepWalk {
   void finish_across();
   void finish_copies();
   void start_ahead(const Order& order, std::size_t next);
+  void gather_apart(Unit& unit);
+  void drop_gathered(Unit& unit);
+  void copy_out(Unit& unit);
+  void drop_lingering();
+  void reduce_apart(Unit& unit, int m);
+  void drop_reduced();
   void drop_cast(Unit& unit);
   void drop_part(Unit& unit);
 
@@ -133,6 +136,11 @@ class StepWalk {
     return books_.times_of(segment, segments_.size());
   }
   void snap(const std::string& module, nn::CallState state, MicroStepMemory& memory) const;
+  void begin_phase(const char* name, int micro_step = -1) const;
+  /// What a segment does while it computes for so long.
+  void walk_segment(std::size_t segment, const std::vector<MemoryPoint>& points,
+                    const Stretch& stretch, bool is_backward, std::int64_t ps);
+  const std::string& name_of(std::size_t segment) const;
   Unit* unit_at(int index);
   Unit* unit_of(std::size_t segment) { return unit_at(shape_.unit_of_segment[segment]); }
   bool is_around(std::size_t segment) const {
@@ -163,11 +171,12 @@ class StepWalk {
   const MemoryOptions options_;
   const optim::Recipe& recipe_ = options_.recipe;
   Books& books_;
-  RecipeSchedule schedule_;
+  std::unique_ptr<Schedule> schedule_;
+  bool has_buffers_ = schedule_->has_buffers();
   Formats formats_;
   ModelShape shape_;
-  ActivationTable table_;
-  Segments segments_;
+  TapedModel tape_;
+  const Segments& segments_ = tape_.segments;
   std::vector<const SegmentWalk*> walks_;  // of the segments
   std::map<const SegmentMemory*, SegmentWalk> distinct_walks_;
   SegmentWalk loss_;
@@ -178,12 +187,15 @@ class StepWalk {
   Order forward_order_;   // empty before the first forward has ended
   Order backward_order_;  // without the unit that is kept
   int in_flight_ = 0;
+  std::int64_t lingering_ = 0;     // bytes of the last gather's buffer, with has_buffers(),
+  const Unit* lingers_ = nullptr;  // and whose it is
   Travel reducing_;
   Travel across_;  // being summed over the replicas
   Travel copied_;  // being copied to the host
   std::map<Likeness, Known> known_;
   bool has_state_ = false;
   bool has_tape_ = true;
+  bool is_forward_ = false;
   bool records_ = true;
   std::int64_t segments_walked_ = 0;
 };

@@ -9,6 +9,7 @@ namespace fsdp::paper {
 
 void StepWalk::start_unshard(Unit& unit) {
   if (unit.state != State::sharded) return;
+  if (has_buffers_) return gather_apart(unit);
   unit.has_cast = !unit.has_part;
   for (const FlatShape& flat : unit.shape.flats) {
     books_.hold(MemoryKind::unsharded_param, formats_.param * flat.padded());
@@ -39,6 +40,7 @@ void StepWalk::finish_unshard(Unit& unit) {
   if (unit.state == State::in_flight) {
     books_.wait(TimePart::gathers, unit.gather_end);
     --in_flight_;
+    if (has_buffers_) copy_out(unit);
   }
   unit.state = State::unsharded;
   drop_cast(unit);
@@ -60,11 +62,13 @@ void StepWalk::drop_cast(Unit& unit) {
 }
 
 void StepWalk::reshard(Unit& unit) {
+  if (has_buffers_ && unit.state == State::in_flight) return drop_gathered(unit);
   if (unit.state == State::in_flight) {
     books_.wait(TimePart::gathers, unit.gather_end);
     --in_flight_;
   }
   drop_cast(unit);
+  books_.set_owner(unit.shape.name);
   for (const FlatShape& flat : unit.shape.flats) {
     books_.drop(MemoryKind::unsharded_param, formats_.param * flat.padded());
   }
@@ -73,10 +77,10 @@ void StepWalk::reshard(Unit& unit) {
 
 /// Units of `order`, from place `next` on.
 void StepWalk::start_ahead(const Order& order, std::size_t next) {
-  const int depth = schedule_.gathers_ahead();
+  const int depth = schedule_->gathers_ahead(&order == &backward_order_);
   for (int ahead = 0; ahead < depth && next < order.size(); ++ahead, ++next) {
     Unit& unit = *order[next];
-    if (unit.state == State::sharded && in_flight_ >= schedule_.gathers_in_flight()) return;
+    if (unit.state == State::sharded && in_flight_ >= schedule_->gathers_in_flight()) return;
     start_unshard(unit);
   }
 }
@@ -89,7 +93,7 @@ void StepWalk::pre_forward(Unit* unit) {
 
 void StepWalk::post_forward(Unit* unit, bool has_tape) {
   if (unit == nullptr) return;
-  const AfterForward then = has_tape ? schedule_.after_forward(unit->shape) : AfterForward::free;
+  const AfterForward then = has_tape ? schedule_->after_forward(unit->shape) : AfterForward::free;
   if (then == AfterForward::keep) return;
   const bool keeps_part = then == AfterForward::keep_part;
   for (const FlatShape& flat : unit->shape.flats) {
@@ -108,6 +112,7 @@ void StepWalk::pre_backward(Unit* unit) {
   if (unit == nullptr) return;
   finish_unshard(*unit);
   start_ahead(backward_order_, unit->backward_next);  // kept: from the first on
+  if (has_buffers_) return;
   for (const FlatShape& flat : unit->shape.flats) {
     if (flat.is_trained) {
       books_.hold(MemoryKind::unsharded_grad, formats_.param * flat.padded());
@@ -127,6 +132,7 @@ void StepWalk::post_backward(Unit* unit, int m) {
 }
 
 void StepWalk::start_reduce(Unit& unit, int m) {
+  if (has_buffers_) return reduce_apart(unit, m);
   const int group = recipe_.micro_steps_per_reduction;
   const MemoryKind leaf =
       formats_.casts_gradients ? MemoryKind::reduce_scatter : MemoryKind::unsharded_grad;
@@ -139,11 +145,11 @@ void StepWalk::start_reduce(Unit& unit, int m) {
     }
     if (group > 1) {
       books_.push_leaf(leaf, MemoryKind::unsharded_grad, flat.padded(), m % group);
-      if (schedule_.reduces(m)) {
+      if (schedule_->reduces(m)) {
         books_.fold_leaves(MemoryKind::unsharded_grad, flat.padded(), group);
       }
     }
-    if (!schedule_.reduces(m)) continue;
+    if (!schedule_->reduces(m)) continue;
     books_.hold(MemoryKind::reduce_scatter, formats_.sum * flat.shard());
     const std::int64_t end = books_.start(&WireBytes::reductions, CollectiveOp::reduce_scatter,
                                           flat.shard(), formats_.sum, shard_group_);
@@ -156,6 +162,7 @@ void StepWalk::start_reduce(Unit& unit, int m) {
 void StepWalk::finish_reduce() {
   if (reducing_.unit == nullptr) return;
   books_.wait(TimePart::reductions, reducing_.end);
+  if (has_buffers_) return drop_reduced();
   for (const FlatShape& flat : reducing_.unit->shape.flats) {
     if (flat.is_trained) books_.drop(kind_of_reduced(), formats_.sum * flat.padded());
   }

@@ -17,7 +17,8 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker, _SavedFSDPMethods
+from torch.distributed._tools.fsdp2_mem_tracker import (
+    FSDPMemTracker, _FSDPModState, _FSDPRefType, _FSDPState, _SavedFSDPMethods)
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard._fsdp_state import _register_group_forward_hooks
@@ -104,6 +105,36 @@ class Tracker(FSDPMemTracker):
         group.pre_backward = self._fsdp_param_group_pre_backward(first, group.pre_backward)
         group.post_backward = self._fsdp_param_group_post_backward(first, group.post_backward)
 
+    def _fsdp_param_group_post_backward(self, module, post_backward):
+        """Marks gradients as the parent does, but without keeping the last one alive.
+
+        The parent's own function has it in a local variable while it calls fully_shard's, which
+        frees gradients once they have been copied into the reduction's input.
+        """
+        group = module._get_fsdp_state()._fsdp_param_group
+        before, after = _FSDPModState.BEF_POST_BW, _FSDPModState.AFT_POST_BW
+
+        def record(state):
+            snapshots = self.memory_tracking[module].snapshots
+            snapshots.setdefault(state, []).append(self.get_tracker_snapshot())
+
+        def mark(gradients, kind):
+            for gradient in gradients:
+                if gradient is not None:
+                    self._update_and_maybe_create_winfos(gradient, kind)
+
+        def inner(*arguments, **keywords):
+            mark((each._unsharded_param.grad for each in group.fsdp_params),
+                 _FSDPRefType.UNSHARDED_GRAD)
+            record(before)
+            self._fsdp_state = _FSDPState.POST_BW
+            post_backward(*arguments, **keywords)
+            mark((each.sharded_param.grad for each in group.fsdp_params),
+                 _FSDPRefType.SHARDED_GRAD)
+            record(after)
+
+        return inner
+
     def __torch_dispatch__(self, function, kinds, args=(), kwargs=None):
         self.operation = str(function)
         before = self._peak_mem.get(DEVICE, 0)
@@ -153,18 +184,20 @@ def composition(snapshot):
 def tables(tracker, layers):
     """A row per module that is a unit: the total at each of the tracker's moments.
 
-    Of all blocks, the first, a middle and the last one. The unit [norm, output] is called norm.
+    Of all blocks, the first, a middle and the last one. The tracker knows a unit of several modules
+    by its first ([norm, output] is norm), and would give that one's peaks alone: they are left out.
     """
     chosen = {"layers.0", f"layers.{layers // 2}", f"layers.{layers - 1}"}
     rows = {}
-    for stats in tracker.memory_tracking.values():
+    peaks = _FSDPModState.PEAK_FW, _FSDPModState.PEAK_BW
+    for module, stats in tracker.memory_tracking.items():
         name = clean(stats.mod_fqn)
         if name.startswith("layers.") and name not in chosen:
             continue
         rows[name] = {}
         for state, snapshots in stats.snapshots.items():
-            last = snapshots[-1].get(DEVICE)
-            rows[name][state.value] = last["Total"] if last else 0
+            if state not in peaks or len(module._get_fsdp_state()._modules) == 1:
+                rows[name][state.value] = snapshots[0][DEVICE]["Total"]
     return rows
 
 

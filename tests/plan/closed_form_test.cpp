@@ -36,7 +36,7 @@ paper::StepTime time_of(const ScheduleCase& units) {
                                  std::make_shared<const paper::SegmentMemory>(trained));
   paper::Books books(options);
   books.open_clock(kLink, kernels);
-  paper::StepWalk walk(shape, segments, {}, options, books);
+  paper::StepWalk walk(shape, {.segments = segments}, options, books);
   walk.next_step();
   books.take_time();
   walk.next_step();

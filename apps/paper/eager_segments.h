@@ -1,0 +1,28 @@
+/// @file
+/// @ingroup paper
+/// The segments of torchtitan's Llama, as PyTorch's autograd keeps them.
+#pragma once
+
+#include "nn/transformer.h"
+#include "paper/memory_options.h"
+#include "paper/segments.h"
+
+#include <cstdint>
+
+namespace fsdp::paper {
+
+/// An element has the bytes e of the format that the model computes in. With R = B·T rows, and per
+/// row x = e·d, q = e·H·D, kv = e·G·D, f = e·F, a block that is not checkpointed keeps
+///
+///     4x + 4q + 4f + 4·H + 8        input, norm, middle, norm | queries, keys and values (of all
+///                                   heads), attention | gate, its SiLU, up, hidden
+///     8x + 4q + 4f + 4·H + 8        RMSNorm written out in float32 (e = 2)
+///     4x + 4q + 3f + 4·H + 8        compiled: SiLU is computed again
+///
+/// and 24 bytes of attention's random state; the loss keeps 4·V of logits in float32, and tokens
+/// and labels are int64. Derived from torchtitan's source
+/// and PyTorch's derivatives.yaml; tests/estimate compares it with FSDPMemTracker's counts.
+TapedModel eager_model(const nn::TransformerConfig& config, const MemoryOptions& options,
+                       std::int64_t length);
+
+}  // namespace fsdp::paper

@@ -1,0 +1,53 @@
+#include "paper/framework.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace fsdp::paper {
+
+namespace {
+
+constexpr std::array<std::pair<Framework, std::string_view>, 3> kNames{
+    {{Framework::unshard, "unshard"},
+     {Framework::pytorch, "pytorch"},
+     {Framework::pytorch_2024, "pytorch-2024"}}};
+
+}  // namespace
+
+std::string_view name_of(Framework framework) {
+  return std::ranges::find(kNames, framework, &decltype(kNames)::value_type::first)->second;
+}
+
+std::string_view meaning_of(Framework framework) {
+  switch (framework) {
+    case Framework::pytorch:
+      return "FSDP2 with torchtitan's Llama as of 2025, by rules that PyTorch's own memory tracker "
+             "confirms";
+    case Framework::pytorch_2024:
+      return "FSDP2 with torchtitan's Llama as of 2024, by rules that PyTorch's own memory tracker "
+             "confirms";
+    case Framework::unshard:
+      break;
+  }
+  return "the engine of this course, to the byte; PyTorch holds more (--framework pytorch)";
+}
+
+std::vector<Framework> all_frameworks() {
+  std::vector<Framework> all;
+  for (const auto& each : kNames) all.push_back(each.first);
+  return all;
+}
+
+std::optional<Framework> framework_named(std::string_view name) {
+  const auto* found = std::ranges::find(kNames, name, &decltype(kNames)::value_type::second);
+  if (found == kNames.end()) return std::nullopt;
+  return found->first;
+}
+
+TorchHabits habits_of(Framework framework) {
+  const bool is_old = framework == Framework::pytorch_2024;
+  return {.root_holds_ends = is_old, .keeps_last_block = is_old, .norm_in_float32 = is_old};
+}
+
+}  // namespace fsdp::paper

@@ -1,0 +1,35 @@
+/// @file
+/// @ingroup paper
+/// Framework: whose engine a walk is true of.
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace fsdp::paper {
+
+/// Whose rules decide what a rank holds.
+enum class Framework {
+  unshard,       ///< those of this repository, to the byte
+  pytorch,       ///< FSDP2 with torchtitan's Llama, from 2025 on
+  pytorch_2024,  ///< the same as torchtitan used it in 2024
+};
+std::string_view name_of(Framework framework);     ///< "pytorch-2024"
+std::string_view meaning_of(Framework framework);  ///< one sentence, without a full stop
+std::vector<Framework> all_frameworks();
+std::optional<Framework> framework_named(std::string_view name);
+
+/// What PyTorch's programs do in one way or the other. torchtitan's source at its tags v0.1.0
+/// (2025) and v0.0.2 (2024) has each.
+struct TorchHabits {
+  bool root_holds_ends = false;   ///< embedding, last norm and output are one unit, the root
+  bool keeps_last_block = false;  ///< gathered, from its forward to its backward
+  bool frees_head = false;        ///< after forward; else norm and output are kept
+  bool norm_in_float32 = false;   ///< RMSNorm is written out, in float32; else F.rms_norm
+  bool keeps_prediction = false;  ///< the logits in float32 live until the end of backward
+  bool compiles_blocks = false;   ///< torch.compile of each block
+};
+TorchHabits habits_of(Framework framework);
+
+}  // namespace fsdp::paper

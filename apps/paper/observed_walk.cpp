@@ -1,0 +1,74 @@
+// What an observer is told of a walk.
+#include "paper/step_walk.h"
+
+namespace fsdp::paper {
+
+using nn::CallState;
+
+void Books::tell(MemorySpace space, MemoryKind kind, std::int64_t nbytes) {
+  const std::int64_t now = clock_ ? clock_->now() + passed_ : 0;
+  if (nbytes != 0) observer_->on_bytes({space, kind, nbytes, owner_, now});
+}
+
+void Books::relabel(MemoryKind from, MemoryKind to, std::int64_t nbytes) {
+  if (has_bytes_) {
+    device_.drop(from, nbytes);
+    device_.hold(to, nbytes);
+  }
+  if (observer_ == nullptr || nbytes == 0) return;
+  const std::int64_t now = clock_ ? clock_->now() : 0;
+  observer_->on_relabel({MemorySpace::device, from, nbytes, owner_, now}, to);
+}
+
+void Books::follow(const std::vector<MemoryPoint>& points, const std::string& segment,
+                   const std::string& unit, bool is_backward, std::int64_t ps) {
+  using nn::CallState;
+  const auto operation_of = [&](std::size_t i) {
+    return segment + "." + points[i].after.substr(0, points[i].after.find(':'));
+  };
+  const auto change = [&](MemoryKind kind, std::int64_t nbytes) {
+    nbytes > 0 ? hold(kind, nbytes) : drop(kind, -nbytes);
+  };
+  const CallState begin =
+      is_backward ? CallState::before_pre_backward : CallState::before_pre_forward;
+  const CallState end =
+      is_backward ? CallState::after_post_backward : CallState::after_post_forward;
+  for (std::size_t i = 1; i < points.size(); ++i) {
+    const MemoryPoint &before = points[i - 1], &now = points[i];
+    const std::string operation = operation_of(i);
+    const bool is_first = i == 1 || operation_of(i - 1) != operation;
+    const bool is_last = i + 1 == points.size() || operation_of(i + 1) != operation;
+    if (is_first) observer_->on_state(operation, begin);
+    owner_ = now.after.ends_with(": weight") ? Owner{unit, ""} : Owner{"", operation};
+    passed_ = ps * static_cast<std::int64_t>(i) / static_cast<std::int64_t>(points.size());
+    change(MemoryKind::activation, now.activation - before.activation);
+    change(MemoryKind::temp, now.temp - before.temp);
+    if (is_last) observer_->on_state(operation, end);
+  }
+  passed_ = 0;
+  owner_ = {};
+}
+
+void StepWalk::snap(const std::string& module, CallState state, MicroStepMemory& memory) const {
+  if (records_) memory.snapshots.push_back({module, state, books_.reported().now()});
+  if (books_.observer() != nullptr) books_.observer()->on_state(module, state);
+}
+
+void StepWalk::begin_phase(const char* name, int micro_step) const {
+  if (books_.observer() != nullptr) books_.observer()->on_phase(name, micro_step);
+}
+
+const std::string& StepWalk::name_of(std::size_t segment) const {
+  static const std::string kLoss = "loss";
+  return segment < segments_.size() ? shape_.segments[segment] : kLoss;
+}
+
+void StepWalk::walk_segment(std::size_t segment, const std::vector<MemoryPoint>& points,
+                            const Stretch& stretch, bool is_backward, std::int64_t ps) {
+  if (books_.observer() == nullptr) return books_.walk(stretch);
+  const Unit* unit = segment < segments_.size() ? unit_of(segment) : nullptr;
+  if (unit == nullptr) unit = unit_at(shape_.root);
+  books_.follow(points, name_of(segment), unit == nullptr ? "" : unit->shape.name, is_backward, ps);
+}
+
+}  // namespace fsdp::paper

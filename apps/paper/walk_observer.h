@@ -1,0 +1,38 @@
+/// @file
+/// @ingroup paper
+/// WalkObserver: sees a walk while it goes.
+#pragma once
+
+#include "device/memory_tracker.h"
+#include "nn/module.h"
+#include "paper/memory_options.h"
+
+#include <cstdint>
+#include <string>
+
+namespace fsdp::paper {
+
+/// A change of what is held.
+struct BytesChange {
+  MemorySpace space;
+  MemoryKind kind;
+  std::int64_t nbytes;  ///< more; negative: less
+  const Owner& owner;   ///< a unit, or the segment and operation that made them
+  std::int64_t time;    ///< of the clock, in picoseconds; 0 without one
+};
+
+/// Told in the order of time. For instruments that need more than the peaks.
+class WalkObserver {
+ public:
+  virtual ~WalkObserver() = default;
+  virtual void on_bytes(const BytesChange& change) = 0;
+  /// These bytes of the change's kind are of kind `to` from now on.
+  virtual void on_relabel(const BytesChange& change, MemoryKind to) = 0;
+  /// @param module "root", a segment, or an operation within one ("model.layers.0.q_proj")
+  virtual void on_state(const std::string& module, nn::CallState state) = 0;
+  /// inputs, forward, backward, gradients, clip, optimizer
+  /// @param micro_step -1: of none
+  virtual void on_phase(const char* name, int micro_step) = 0;
+};
+
+}  // namespace fsdp::paper
