@@ -271,6 +271,7 @@ void settle_selective(TitanKeys& titan, AllGiven& all, const Own& own) {
   if (last != nullptr && is_selective(*last)) {
     titan.selective =
         fmt::format("{}: {}: is selective ({})", last->setting.origin, last->key, text);
+    titan.selective_option = option == own.end() ? "2" : *option->second.value;
   }
   for (Given& each : all) {
     if (is_selective(each)) each.setting.value = "none";
@@ -278,11 +279,9 @@ void settle_selective(TitanKeys& titan, AllGiven& all, const Own& own) {
 }
 
 void warn(const TitanKeys& titan, const TitanSurroundings& around) {
-  if (titan.compiles) {
+  if (titan.compiles && !around.is_modeled) {
     around.warnings.push_back(titan.origin("compile.enable") +
-                              ": compile mode is switched off: the " +
-                              (around.is_modeled ? "estimate is that of the uncompiled training"
-                                                 : "training is not compiled"));
+                              ": compile mode is switched off: the training is not compiled");
   }
   if (!titan.is_enabled && around.is_modeled) {
     around.warnings.push_back(titan.origin("memory_estimation.enabled") +

@@ -1,9 +1,10 @@
 #include "estimate/command_line.h"
 
 #include "base/check.h"
+#include "base/printable.h"
 #include "comm/mpi/job.h"
 #include "config/explain.h"
-#include "estimate/second_opinion.h"
+#include "estimate/framework_choice.h"
 #include "plan/quantity.h"
 #include "program/command_line/option_parser.h"
 #include "train/launch.h"
@@ -37,6 +38,29 @@ void take_file(CommandLine& line) {
     if (takes_next) overrides.push_back(line.overrides[++i]);
   }
   line.overrides = std::move(overrides);
+}
+
+/// As a shell takes them.
+std::string quoted(int argc, const char* const* argv) {
+  std::string text = "unshard-estimate";
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const bool is_plain =
+        !word.empty() &&
+        word.find_first_not_of(
+            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,:/@%") ==
+            std::string::npos;
+    text += is_plain ? " " + word : " '" + word + "'";
+  }
+  return text;
+}
+
+/// Whose: the word that would be the file.
+void take_figures(CommandLine& line) {
+  line.figures = std::exchange(line.config, std::nullopt).value_or("sources");
+  if (line.figures == "sources" || line.figures == "published") return;
+  throw InputError(
+      fmt::format("--figures: is \"{}\", must be published, or nothing", printable(line.figures)));
 }
 
 void refuse_empty_paths(const CommandLine& line) {
@@ -81,8 +105,15 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
   options.add_text("--html", line.html, "also write a page with the memory over time to this file");
   options.add_choice("--modules", line.modules, {"few", "all"},
                      "rows of the table by module: the first, the last and the highest, or all");
+  options.add_choice("--framework", line.framework, frameworks(),
+                     "whose engine the estimate is true of; else pytorch for a file of torchtitan, "
+                     "and unshard for all others");
+  options.add_flag("--brief", line.is_brief, "print the answer alone, its first six lines");
   options.add_text("--memory", line.memory,
-                   "of a device, such as 80GB: what exceeds it is refused, and exit code 1");
+                   "of a device, such as 80GB: exit code 1 if it is not enough");
+  options.add_text("--margin", line.margin, "of the memory, to be left: 15%");
+  options.add_text("--limit", line.limit,
+                   "of the allocator, such as 80GB: the run ends where it is exceeded");
   options.add_number("--rank", line.rank, 0, 1'000'000, "whose memory it is");
   options.add_number("--round-to", line.round_to, 1, 1 << 21,
                      "round every size up to a multiple of so many bytes; CUDA does to 512");
@@ -91,13 +122,16 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
                    "what becomes of it, and the value used");
   options.add_choice("--keys", line.keys, config::foreign_formats(),
                      "print the table of a format's keys");
-  options.add_flag("--figures", line.figures,
-                   "print the figures of the source documents beside ours, with the reasons");
+  bool has_figures = false;
+  options.add_flag("--figures", has_figures,
+                   "print the figures of the source documents beside ours, with the reasons; "
+                   "--figures published: peaks that others have measured");
   options.add_flag("--worksheet", line.worksheet,
                    "print each formula of the book's worksheet beside what the engine measures");
   line.planner.declare(options);
   // Of one estimate only.
-  for (const char* name : {"--rank", "--round-to", "--html", "--modules"}) {
+  for (const char* name :
+       {"--rank", "--round-to", "--html", "--modules", "--brief", "--margin", "--limit"}) {
     for (const char* mode :
          {"--plan", "--largest", "--which-strategy", "--sweep", "--figures", "--worksheet"}) {
       options.exclude(name, mode);
@@ -121,10 +155,12 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
       "Exit codes: 0 estimate and formula agree, 1 they differ or memory ran out, 2 wrong input.");
   options.keep_unknown_words();
   if (options.parse(argc, argv)) return std::nullopt;
+  line.command = quoted(argc, argv);
   line.planner.memory = line.memory;
   line.planner.format = line.format;
   line.overrides = options.unknown_words();
   take_file(line);
+  if (has_figures) take_figures(line);
   if (strategy) line.short_forms["parallel.strategy"] = *strategy;
   // A plan has a range of them, and chooses.
   if (line.planner.ranks && !line.planner.plan)
@@ -146,12 +182,16 @@ EstimatorConfig configure(const CommandLine& line) {
   take_short_forms(line, config);
   train::check_launch(config.train);
   config.rank = line.rank;
-  bound_selective(config);
   config.granularity = static_cast<std::size_t>(line.round_to);
   if (line.memory) {
-    const std::int64_t nbytes = plan::parse_bytes("--memory", *line.memory);
-    config.memory = static_cast<std::size_t>(nbytes);
+    config.memory = static_cast<std::size_t>(plan::parse_bytes("--memory", *line.memory));
   }
+  if (line.limit) {
+    config.limit = static_cast<std::size_t>(plan::parse_bytes("--limit", *line.limit));
+  }
+  if (line.margin) config.margin = plan::parse_share("--margin", *line.margin);
+  config.command = line.command;
+  choose_framework(line.framework, config);
   if (config.is_real && line.planner.is_mode()) {
     const std::string key = "memory_estimation.disable_fake_mode";
     throw InputError(config.train.origin(key) +

@@ -22,11 +22,16 @@ struct CommandLine {
   std::optional<std::string> html;                 ///< where the page goes
   std::string modules = "few";                     ///< few or all: rows of the table by module
   std::optional<std::string> memory;               ///< "80GB" of a device
+  std::optional<std::string> margin;               ///< "15%" of what is needed
+  std::optional<std::string> limit;                ///< "80GB" of the allocator
+  std::string framework;                           ///< "pytorch"; empty: the file's own
+  bool is_brief = false;                           ///< the answer alone
+  std::string command;                             ///< all of it, to be given again
   int rank = 0;
   int round_to = 1;
   std::optional<std::string> explain;  ///< print what becomes of each key of this file instead
   std::string keys;                    ///< print the table of this format's keys instead
-  bool figures = false;                ///< print the source documents' figures instead
+  std::string figures;                 ///< print figures of others instead: sources, published
   bool worksheet = false;              ///< print the book's worksheet instead
   plan::PlannerLine planner;
 };

@@ -23,6 +23,7 @@ Estimate make_estimate(EstimatorConfig config) {
   Estimate estimate;
   estimate.config = std::move(config);
   estimate.run = run_estimate(estimate.config);
+  estimate.answer = answer_of(estimate.config, estimate.run);
   estimate.opinion = second_opinion(estimate.config, estimate.run);
   estimate.savings = savings_of(estimate.config);
   estimate.at_peak = holdings_at_peak(estimate.run.record, estimate.last);

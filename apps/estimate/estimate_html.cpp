@@ -29,7 +29,8 @@ std::string to_html(const Estimate& estimate) {
       "<!DOCTYPE html>\n<!-- made by unshard -->\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
       "<meta name=\"viewport\" content=\"width=device-width\">\n<title>{0}</title><style>{1}"
       "</style></head>\n<body><h1>{0}</h1>\n{2}\n<pre>{3}</pre>\n</body></html>\n",
-      report::escaped(record.title), kStyle, curve, report::escaped(to_text(estimate, true)));
+      report::escaped(record.title), kStyle, curve,
+      report::escaped(to_text(estimate, Detail::all_modules)));
 }
 
 }  // namespace fsdp::estimate

@@ -58,19 +58,36 @@ Json iteration_json(const IterationMemory& iteration) {
   return json;
 }
 
+const char* mode_of(const EstimatorConfig& config) {
+  if (config.framework != paper::Framework::unshard) return "paper";
+  return config.is_real ? "real" : "fake";
+}
+
 Json config_json(const EstimatorConfig& config) {
   Json json;
   json["source"] = config.train.source;
+  json["command"] = config.command;
   json["model"] = config.train.model_name();
-  json["mode"] = config.is_real ? "real" : "fake";
+  json["mode"] = mode_of(config);
   json["rank"] = config.rank;
   json["granularity"] = config.granularity;
-  json["memory_limit"] = config.memory;
+  json["memory_limit"] = config.limit;
   json["micro_batches"] = config.train.micro_batches() / config.train.recipe.ranks;
   json["sequence_length"] = config.train.sequence_length();
   json["warnings"] = config.warnings;
   json["settings"] = config.train.settings;
   json["origins"] = config.train.origins;
+  return json;
+}
+
+Json answer_json(const Answer& answer) {
+  Json json = {{"active", answer.active},     {"reserved", answer.reserved},
+               {"outside", answer.outside},   {"memory", answer.memory},
+               {"is_given", answer.is_given}, {"margin", answer.margin},
+               {"fits", answer.fits()}};
+  if (answer.remedy) {
+    json["remedy"] = {{"options", answer.remedy->options}, {"peak", answer.remedy->peak}};
+  }
   return json;
 }
 
@@ -92,6 +109,9 @@ std::string to_json(const Estimate& estimate) {
   Json json;
   json["generator"] = "made by unshard";
   json["schema"] = 1;
+  json["framework"] = paper::name_of(estimate.config.framework);
+  json["framework_is"] = paper::meaning_of(estimate.config.framework);
+  json["answer"] = answer_json(estimate.answer);
   json["config"] = config_json(estimate.config);
   json["parameters"] = run.parameters;
   json["order"] = Json::array();

@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "comm/fake_group.h"
+#include "estimate/memory_instrument.h"
 #include "plan/machine.h"
 #include "program/memory.h"
 #include "train/gradients.h"
@@ -24,7 +25,7 @@ class RankEstimate {
  public:
   RankEstimate(const EstimatorConfig& config, std::shared_ptr<ProcessGroup> group, EstimateRun& run)
       : config_(config), group_(std::move(group)), run_(run), plan_(config.train.recipe.plan()) {
-    allocator().set_limit(config.memory);
+    allocator().set_limit(config.limit);
   }
 
   /// @throws Error if the limit is exceeded; what was seen until then is in the run.
@@ -268,7 +269,11 @@ EstimateRun run_estimate(const EstimatorConfig& config) {
   EstimateRun run;
   run.record.title = title_of(config);
   run.record.world_size = config.train.recipe.ranks;
-  config.is_real ? run_real(without_weights, run) : run_fake(without_weights, run);
+  if (config.framework != paper::Framework::unshard) {
+    run_on_paper(without_weights, run);
+  } else {
+    config.is_real ? run_real(without_weights, run) : run_fake(without_weights, run);
+  }
   return run;
 }
 

@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "estimate/estimator_config.h"
-#include "estimate/memory_instrument.h"
+#include "estimate/iteration_table.h"
 #include "report/run_record.h"
 
 #include <cstdint>
@@ -66,6 +66,9 @@ CostModel machine();
 /// and the schedule of unshard-train.
 /// @throws InputError if the machine cannot hold the real ranks.
 EstimateRun run_estimate(const EstimatorConfig& config);
+
+/// The same of a framework that does not run here: a walk through both iterations, in `run`.
+void run_on_paper(const EstimatorConfig& config, EstimateRun& run);
 
 /// What was held at the highest point of a rank's log, largest first.
 /// @param last  what the entry that made the peak allocated

@@ -22,6 +22,15 @@ std::string placement_of(const config::TrainConfig& config) {
                      recipe.shards());
 }
 
+std::string describe_mode(const EstimatorConfig& config) {
+  if (config.framework != paper::Framework::unshard) {
+    return "mode paper: the rules of the framework are walked through, operation by operation\n";
+  }
+  if (!config.is_real) return "mode fake: bytes are counted, none are allocated\n";
+  return fmt::format("mode real: ranks are {}, with bytes\n",
+                     mpi::launched() ? "processes" : "threads");
+}
+
 std::string describe_config(const Estimate& estimate) {
   const config::TrainConfig& config = estimate.config.train;
   std::string text = fmt::format("{}: {}, {} parameters\n", config.source, config.model_name(),
@@ -31,9 +40,7 @@ std::string describe_config(const Estimate& estimate) {
                   placement_of(config), estimate.config.rank, config.recipe.ranks,
                   config.micro_batches() / config.recipe.ranks, config.training.local_batch_size,
                   config.sequence_length());
-  text += estimate.config.is_real ? fmt::format("mode real: ranks are {}, with bytes\n",
-                                                mpi::launched() ? "processes" : "threads")
-                                  : "mode fake: bytes are counted, none are allocated\n";
+  text += describe_mode(estimate.config);
   for (const std::string& warning : estimate.config.warnings) text += "warning: " + warning + "\n";
   if (!config.origins.empty()) text += heading("Effective configuration");
   TextTable table({"key", "<value", "<given in"});
@@ -189,22 +196,26 @@ std::string formula_lines(const Estimate& estimate) {
 
 }  // namespace
 
-std::string to_text(const Estimate& estimate, bool all_modules) {
+std::string to_text(const Estimate& estimate, Detail detail) {
   const ByteScale scale(estimate.run.tracker_max());
-  std::string text = describe_config(estimate);
+  std::string text = to_text(estimate.answer, estimate);
+  if (detail == Detail::answer) return text;
+  text += '\n' + describe_config(estimate);
   text += heading("Order") + describe_order(estimate, scale);
   text += heading("Peak memory per iteration") + peak_table(estimate, scale);
   text += heading("Phases") + phase_table(estimate, scale);
   const bool is_early = estimate.run.iterations.size() < kIterations;
   text += heading(fmt::format("Modules and states ({})",
                               is_early ? "until memory ran out" : "second iteration")) +
-          module_table(estimate, scale, all_modules);
+          module_table(estimate, scale, detail == Detail::all_modules);
   text += heading("Summary") + summary_lines(estimate, scale);
   text += heading("Where the peak is") + where_is_the_peak(estimate, scale);
   text += heading("Hot spots") + hot_spots(estimate, scale);
   text += heading("Communication buffers") + communication_buffers(estimate, scale);
   text += heading("What would lower the peak (by formula)") + describe_savings(estimate, scale);
-  text += heading("Second opinion") + formula_lines(estimate);
+  if (estimate.config.framework == paper::Framework::unshard) {
+    text += heading("Second opinion") + formula_lines(estimate);
+  }
   if (!estimate.run.out_of_memory.empty()) {
     text += heading("Out of memory") + estimate.run.out_of_memory + '\n';
   }

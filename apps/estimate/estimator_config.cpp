@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "config/keys.h"
 #include "config/titan_keys.h"
+#include "train/bound.h"
 
 #include <fmt/format.h>
 
@@ -30,10 +31,8 @@ bool is_beaten(const config::TitanKeys& titan, const std::string& key,
 void add_settings(config::TitanKeys& titan, config::TrainConfig& config) {
   for (const config::Key& key : titan.keys()) {
     if (!titan.is_given(key.name)) continue;
-    const bool is_off = key.name == "compile.enable" && titan.compiles;
     const bool is_idle = is_beaten(titan, key.name, config);
-    config.settings[key.name] =
-        is_off ? "false (switched off)" : key.get() + (is_idle ? " (beaten)" : "");
+    config.settings[key.name] = key.get() + (is_idle ? " (beaten)" : "");
     config.origins[key.name] = titan.origins.at(key.name);
   }
 }
@@ -68,6 +67,14 @@ std::string EstimatorConfig::world_options(std::int64_t ranks, std::int64_t repl
   // Without fsdp the degree has no effect, but it may be written.
   const bool is_idle = spellings.contains(key) && now.strategy != optim::Strategy::fsdp;
   return text + (replicas != now.replicas || is_idle ? option(key, std::to_string(replicas)) : "");
+}
+
+paper::MemoryOptions memory_options(const EstimatorConfig& config) {
+  paper::MemoryOptions options = train::memory_options(config.train);
+  options.rank = config.rank;
+  options.framework = config.framework;
+  options.habits = config.habits;
+  return options;
 }
 
 EstimatorConfig load_estimator_config(const std::optional<std::filesystem::path>& file,

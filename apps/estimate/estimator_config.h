@@ -5,6 +5,7 @@
 
 #include "config/config.h"
 #include "config/titan_keys.h"
+#include "paper/memory_options.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -18,10 +19,15 @@ namespace fsdp::estimate {
 
 struct EstimatorConfig {
   config::TrainConfig train;
-  bool is_real = false;         ///< memory_estimation.disable_fake_mode
+  paper::Framework framework = paper::Framework::unshard;  ///< whose engine it is true of
+  paper::TorchHabits habits = {};                          ///< of PyTorch
+  bool is_real = false;                                    ///< memory_estimation.disable_fake_mode
   int rank = 0;                 ///< whose memory is reported; it matters for zero1 and zero2
   std::size_t granularity = 1;  ///< bytes that every size is rounded up to; an H100 has 512
-  std::size_t memory = 0;       ///< bytes a rank's device has; 0 = no limit
+  std::size_t memory = 0;       ///< bytes a rank's device has; 0 = not said
+  double margin = 0;            ///< that shall be left, as a share of what is needed
+  std::size_t limit = 0;        ///< bytes beyond which the allocator refuses; 0 = none
+  std::string command = "unshard-estimate";  ///< with which the same is estimated again
   std::vector<std::string> warnings;
   config::Spellings spellings;
 
@@ -30,6 +36,9 @@ struct EstimatorConfig {
   /// The options for so many ranks and replicas; those that change nothing are left out.
   std::string world_options(std::int64_t ranks, std::int64_t replicas) const;
 };
+
+/// What its formulas depend on.
+paper::MemoryOptions memory_options(const EstimatorConfig& config);
 
 /// Reads a file and the overrides of a command line, as config::load_config() does, and in addition
 ///

@@ -4,6 +4,7 @@
 #include "estimate/command_line.h"
 #include "estimate/estimate.h"
 #include "estimate/figures.h"
+#include "estimate/published.h"
 #include "estimate/worksheet.h"
 #include "io/output_file.h"
 #include "plan/planner.h"
@@ -19,6 +20,11 @@
 namespace fsdp::estimate {
 namespace {
 
+Detail detail_of(const CommandLine& line) {
+  if (line.is_brief) return Detail::answer;
+  return line.modules == "all" ? Detail::all_modules : Detail::few_modules;
+}
+
 /// The default mode: two iterations, and everything that can be said about their memory. Under
 /// mpirun, process 0 says it.
 int estimate(const CommandLine& line, const EstimatorConfig& config) {
@@ -27,13 +33,13 @@ int estimate(const CommandLine& line, const EstimatorConfig& config) {
     return 0;
   }
   const Estimate made = make_estimate(config);
-  program::print_line(line.format == "json" ? to_json(made) : to_text(made, line.modules == "all"));
+  program::print_line(line.format == "json" ? to_json(made) : to_text(made, detail_of(line)));
   if (line.html) io::write_output_file(*line.html, to_html(made));
   return made.is_good() ? 0 : program::kFailed;
 }
 
-int show_figures() {
-  program::print_line(figures_text());
+int show_figures(const std::string& whose) {
+  program::print_line(whose == "published" ? published_text() : figures_text());
   return 0;
 }
 
@@ -74,7 +80,7 @@ int plan(const CommandLine& line, const EstimatorConfig& made) {
     asked.global_batch = std::to_string(training.training.global_batch_size);
   }
   const plan::ModeOutput output =
-      plan::run_mode(asked, training.model, training.model_name(), train::memory_options(training));
+      plan::run_mode(asked, training.model, training.model_name(), memory_options(made));
   program::print_line(output.text);
   return output.is_found ? 0 : program::kFailed;
 }
@@ -84,12 +90,12 @@ int run(int argc, char** argv) {
   std::optional<EstimatorConfig> config;
   in_every_process([&] {
     line = read_command_line(argc, argv);
-    if (!line || line->figures || line->explain || !line->keys.empty()) return;
+    if (!line || !line->figures.empty() || line->explain || !line->keys.empty()) return;
     config = configure(*line);
     if (line->html && process_rank() == 0) io::probe_file(*line->html);
   });
   if (!line) return 0;
-  if (line->figures) return process_rank() == 0 ? show_figures() : 0;
+  if (!line->figures.empty()) return process_rank() == 0 ? show_figures(line->figures) : 0;
   if (line->explain) return process_rank() == 0 ? show_explanation(*line) : 0;
   if (!line->keys.empty()) return process_rank() == 0 ? show_keys(line->keys) : 0;
   if (line->worksheet) return process_rank() == 0 ? show_worksheet(*config) : 0;

@@ -2,7 +2,6 @@
 
 #include "base/check.h"
 #include "paper/memory_formula.h"
-#include "train/bound.h"
 
 #include <fmt/format.h>
 
@@ -76,10 +75,10 @@ class Comparison {
 
 SecondOpinion second_opinion(const EstimatorConfig& config, const EstimateRun& run) {
   SecondOpinion opinion;
-  paper::MemoryOptions options = train::memory_options(config.train);
-  options.rank = config.rank;
+  const paper::MemoryOptions options = memory_options(config);
   const MemoryFormula formula(config.train.model, options);
-  opinion.is_comparable = config.granularity == 1 && run.out_of_memory.empty();
+  opinion.is_comparable = config.granularity == 1 && run.out_of_memory.empty() &&
+                          config.framework == paper::Framework::unshard;
   Comparison comparison(opinion);
   for (int i = 0; i < kIterations; ++i) {
     const StepMemory expected = formula.step(i);

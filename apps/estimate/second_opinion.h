@@ -7,6 +7,7 @@
 #include "estimate/estimator_config.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,15 @@ struct Saving {
 
 /// Every single change that makes the peak lower, by formula; the one that saves most first.
 std::vector<Saving> savings_of(const EstimatorConfig& config);
+/// Changes of the configuration with which a training fits.
+struct Remedy {
+  std::string options;    ///< " --training.activation_checkpoint block"
+  std::int64_t peak = 0;  ///< bytes, with them
+};
+
+/// The cheapest change, or pair of changes, with which no more than `memory` bytes are held. What
+/// changes the training itself (its data, what is trained, the optimizer) is none.
+std::optional<Remedy> remedy_of(const EstimatorConfig& config, std::int64_t memory);
 /// Adds a warning with both bounds of the peak if activation checkpointing is selective.
 void bound_selective(EstimatorConfig& config);
 

@@ -60,6 +60,7 @@ Outcome Evaluator::without_time(MemoryOptions options) {
   choose_rank(options);
   Outcome outcome;
   outcome.device = paper::peak_of_training(model_, options);
+  outcome.beside = paper::beside_peak(model_, options);
   if (options.recipe.sharding.offload.is_on()) {
     outcome.host = paper::peak_of_training(model_, options, MemorySpace::host);
   }
@@ -69,6 +70,8 @@ Outcome Evaluator::without_time(MemoryOptions options) {
 
 void Evaluator::add_time(Outcome& outcome) {
   MemoryOptions options = outcome.options;
+  options.framework = paper::Framework::unshard;  // of others, the times are not known
+  options.habits = {};
   check_time(model_, options, machine_);
   options.rank = outcome.busiest_rank = busiest_rank(options);
   outcome.time = paper::TimeFormula(model_, options, machine_, kernels_for(options)).step(1);

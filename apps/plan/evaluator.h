@@ -25,7 +25,9 @@ struct Outcome {
   Breakdown host;  ///< what is offloaded
   paper::StepTime time;
 
-  std::int64_t memory() const { return device.total(); }
+  std::int64_t beside = 0;  ///< bytes of the device beside the peak of what is in use
+
+  std::int64_t memory() const { return device.total() + beside; }
   std::int64_t step() const { return time.total(); }
 };
 

@@ -1,6 +1,7 @@
 #include "plan/largest.h"
 
 #include "base/check.h"
+#include "paper/memory_formula.h"
 #include "plan/choices.h"
 #include "plan/quantity.h"
 
@@ -13,7 +14,8 @@ namespace fsdp::plan {
 
 using paper::MemoryOptions;
 
-LargestBatch largest_batch(Evaluator& evaluator, MemoryOptions options, std::int64_t memory) {
+LargestBatch largest_batch(Evaluator& evaluator, MemoryOptions options, std::int64_t all) {
+  const std::int64_t memory = all - paper::beside_peak(evaluator.model(), options);
   constexpr std::int64_t kMost = std::int64_t{1} << 30;
   const auto peak_of = [&](std::int64_t batch) {
     options.batch = batch;
@@ -27,7 +29,7 @@ LargestBatch largest_batch(Evaluator& evaluator, MemoryOptions options, std::int
   if (over >= kMost) {
     throw InputError(fmt::format(
         "--memory: {} sequences fit into {} bytes; give a smaller memory, or a larger model", fits,
-        memory));
+        all));
   }
   while (over - fits > 1) {
     const std::int64_t middle = fits + (over - fits) / 2;
@@ -37,10 +39,15 @@ LargestBatch largest_batch(Evaluator& evaluator, MemoryOptions options, std::int
 }
 
 std::string largest_text(const LargestBatch& found, const MemoryOptions& options,
-                         std::int64_t memory) {
+                         std::int64_t memory, std::int64_t beside) {
   MemoryOptions chosen = options;
   chosen.batch = std::max<std::int64_t>(found.batch, 1);
   std::string text = describe(chosen) + "\n";
+  if (beside > 0) {
+    text +=
+        fmt::format("beside what is in use, the allocator and CUDA take {}\n", show_memory(beside));
+    memory -= beside;
+  }
   if (found.batch == 0) {
     return text + fmt::format(
                       "not even one sequence fits: it takes {} of {} bytes; shard over "

@@ -20,7 +20,8 @@ struct LargestBatch {
 /// @throws InputError if a billion sequences fit.
 LargestBatch largest_batch(Evaluator& evaluator, paper::MemoryOptions options, std::int64_t memory);
 
+/// @param beside bytes of the memory that the peak does not count
 std::string largest_text(const LargestBatch& found, const paper::MemoryOptions& options,
-                         std::int64_t memory);
+                         std::int64_t memory, std::int64_t beside = 0);
 
 }  // namespace fsdp::plan

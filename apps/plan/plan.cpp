@@ -128,8 +128,9 @@ std::vector<MemoryOptions> candidates(const PlanRequest& request) {
         options.recipe.precision = policy;
         for (const auto checkpointing : {Checkpointing::none, Checkpointing::inside}) {
           options.recipe.checkpointing = checkpointing;
-          for_each_strategy(request, options,
-                            [&](const MemoryOptions& each) { all.push_back(each); });
+          for_each_strategy(request, options, [&](const MemoryOptions& each) {
+            if (!paper::unknown_of(each)) all.push_back(each);
+          });
         }
       }
     }

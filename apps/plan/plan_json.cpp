@@ -59,6 +59,7 @@ std::string plan_json(const Plan& plan, Evaluator& evaluator) {
   const std::optional<Outcome> larger =
       plan.is_feasible() ? larger_micro_batch(plan, evaluator) : std::nullopt;
   const Json document{
+      {"framework", paper::name_of(plan.request.base.framework)},
       {"model", plan.request.model_name},
       {"parameters", evaluator.model().parameter_count()},
       {"sequence_length", plan.request.base.length_of(evaluator.model())},

@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "base/printable.h"
 #include "io/output_file.h"
+#include "paper/memory_formula.h"
 #include "plan/largest.h"
 #include "plan/plan.h"
 #include "plan/quantity.h"
@@ -38,9 +39,10 @@ void refuse(bool is_refused, const char* message) {
 
 /// What the formula of time does not know is refused by the key that set it.
 void check_covered(const PlannerLine& line, const MemoryOptions& base) {
-  refuse(base.recipe.lora.rank != 0,
-         "lora.rank: the planner knows trainings of whole models only; set it to 0");
   if (line.largest) return;  // memory alone
+  refuse(base.recipe.lora.rank != 0,
+         "lora.rank: the planner knows the times of whole models only; set it to 0, or ask for "
+         "--largest batch");
   refuse(!base.recipe.zero.reductions.overlap,
          "parallel.overlap_comm: the time of a step is only known for gradients that are reduced "
          "during backward; set it to true");
@@ -65,9 +67,11 @@ void check_line(const PlannerLine& line) {
 }
 
 /// W to choose from. For each, thousands of configurations are evaluated.
-std::vector<std::int64_t> planned_ranks(const PlannerLine& line) {
+std::vector<std::int64_t> planned_ranks(const PlannerLine& line, const MemoryOptions& base) {
   constexpr std::int64_t kMost = 1 << 14;
-  std::vector<std::int64_t> ranks = parse_range("--ranks", line.ranks.value_or("1..64"));
+  const bool is_configured = std::ranges::find(line.given, "parallel.ranks") != line.given.end();
+  const std::string otherwise = is_configured ? std::to_string(base.recipe.ranks) : "1..64";
+  std::vector<std::int64_t> ranks = parse_range("--ranks", line.ranks.value_or(otherwise));
   if (ranks.back() <= kMost) return ranks;
   throw InputError(
       fmt::format("--ranks: {} are too many to plan for; use at most {}", ranks.back(), kMost));
@@ -87,7 +91,6 @@ void check_layers(const nn::TransformerConfig& model, std::size_t worlds) {
 /// What the configuration says of choices that are the plan's, as a line; "" if nothing.
 std::string passed_over(const std::vector<std::string>& given) {
   static constexpr std::array kChosen{"parallel.strategy",
-                                      "parallel.ranks",
                                       "parallel.data_parallel_replicate_degree",
                                       "parallel.reshard_after_forward",
                                       "parallel.prefetch_depth",
@@ -113,7 +116,7 @@ ModeOutput plan(const PlannerLine& line, const nn::TransformerConfig& model,
   PlanRequest request{.model_name = model_name,
                       .base = base,
                       .memory = memory_of(line, "--plan"),
-                      .ranks = planned_ranks(line),
+                      .ranks = planned_ranks(line, base),
                       .has_bus = line.machine.bus.has_value(),
                       .ranks_per_box = line.machine.box};
   request.global_batch = kSequencesPerRank * request.ranks.back();
@@ -136,7 +139,7 @@ ModeOutput largest(const PlannerLine& line, const nn::TransformerConfig& model,
   const std::int64_t memory = memory_of(line, "--largest");
   Evaluator evaluator(model, {});
   const LargestBatch found = largest_batch(evaluator, base, memory);
-  return {largest_text(found, base, memory), found.batch > 0};
+  return {largest_text(found, base, memory, paper::beside_peak(model, base)), found.batch > 0};
 }
 
 ModeOutput sweep(const PlannerLine& line, const nn::TransformerConfig& model,
@@ -144,12 +147,14 @@ ModeOutput sweep(const PlannerLine& line, const nn::TransformerConfig& model,
   const std::vector<SweepAxis> axes = parse_sweep(*line.sweep);
   if (base.recipe.strategy == optim::Strategy::single &&
       std::ranges::any_of(axes, [](const SweepAxis& axis) {
-        return axis.key == "world" || axis.key == "replicas";
+        return axis.key == "world" || axis.key == "replicas" || axis.key == "mesh";
       })) {
     throw InputError("--sweep: one process has one rank; add --parallel.strategy fsdp");
   }
   if (base.recipe.strategy != optim::Strategy::fsdp &&
-      std::ranges::find(axes, "replicas", &SweepAxis::key) != axes.end()) {
+      std::ranges::any_of(axes, [](const SweepAxis& axis) {
+        return axis.key == "replicas" || axis.key == "mesh";
+      })) {
     throw InputError("--sweep replicas: only shards are replicated; add --parallel.strategy fsdp");
   }
   if (base.recipe.strategy != optim::Strategy::fsdp &&
@@ -158,7 +163,8 @@ ModeOutput sweep(const PlannerLine& line, const nn::TransformerConfig& model,
   }
   if (line.svg) io::probe_file(*line.svg);
   Evaluator evaluator(model, line.machine.cost_model());
-  const Sweep made = make_sweep(evaluator, model_name, base, axes);
+  Sweep made = make_sweep(evaluator, model_name, base, axes);
+  if (line.memory) made.memory = parse_bytes("--memory", *line.memory);
   if (line.svg) io::write_output_file(*line.svg, sweep_svg(made));
   return {line.format == "json" ? sweep_json(made) : sweep_text(made)};
 }
@@ -172,13 +178,15 @@ void PlannerLine::declare(program::OptionParser& parser) {
   parser.add_flag("--which-strategy", which_strategy,
                   "where one strategy becomes better than another, with --memory");
   parser.add_text("--sweep", sweep,
-                  "world=8..1024: memory and step time while this doubles; also replicas, batch, "
-                  "seq_len, prefetch, reshard (no range), and two at once: world=8..64,batch=1..8");
+                  "world=8..1024: memory and step time while this doubles; also replicas, "
+                  "mesh (replicas of the same ranks), batch, seq_len, prefetch, reshard (no "
+                  "range), and two at once: world=8..64,batch=1..8");
   parser.add_text("--svg", svg, "--sweep: write the picture here");
   parser.require("--svg", "--sweep");
-  parser.add_text("--ranks", ranks,
-                  "--plan: ranks to choose from, 8..64 (1..64); else the number of ranks W "
-                  "(parallel.ranks)");
+  parser.add_text(
+      "--ranks", ranks,
+      "--plan: ranks to choose from, 8..64 (those of the configuration, or 1..64); else the "
+      "number of ranks W (parallel.ranks)");
   parser.add_text("--global-batch", global_batch,
                   "--plan: sequences per step (8 per rank of the most ranks)");
   parser.require("--global-batch", "--plan");
@@ -189,16 +197,36 @@ void PlannerLine::declare(program::OptionParser& parser) {
   }
 }
 
-ModeOutput run_mode(const PlannerLine& line, const nn::TransformerConfig& model,
-                    const std::string& model_name, const MemoryOptions& base) {
-  check_line(line);
-  check_covered(line, base);
+namespace {
+
+/// The first line of every mode.
+std::string framework_line(const PlannerLine& line, const MemoryOptions& base) {
+  return fmt::format("framework {}: {}{}\n", paper::name_of(base.framework),
+                     paper::meaning_of(base.framework),
+                     base.framework == paper::Framework::unshard || line.largest
+                         ? ""
+                         : "; step times are those of our kernels");
+}
+
+ModeOutput run_checked(const PlannerLine& line, const nn::TransformerConfig& model,
+                       const std::string& model_name, const MemoryOptions& base) {
   if (line.which_strategy) {
     return {which_strategy_text(model, line.machine.cost_model(), base,
                                 memory_of(line, "--which-strategy"))};
   }
   if (line.sweep) return sweep(line, model, model_name, base);
   return line.plan ? plan(line, model, model_name, base) : largest(line, model, base);
+}
+
+}  // namespace
+
+ModeOutput run_mode(const PlannerLine& line, const nn::TransformerConfig& model,
+                    const std::string& model_name, const MemoryOptions& base) {
+  check_line(line);
+  check_covered(line, base);
+  ModeOutput output = run_checked(line, model, model_name, base);
+  if (line.format != "json") output.text = framework_line(line, base) + output.text;
+  return output;
 }
 
 }  // namespace fsdp::plan

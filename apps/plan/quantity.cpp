@@ -100,6 +100,10 @@ std::string show(std::int64_t value, const std::vector<Suffix>& units) {
 }  // namespace
 
 std::int64_t parse_bytes(const std::string& name, const std::string& text) {
+  if (!text.empty() && text.find_first_not_of("0123456789.") == std::string::npos) {
+    throw InputError(fmt::format("{0}: is \"{1}\": {1}GB or {1}GiB? Write the unit (B for bytes)",
+                                 name, printable(text)));
+  }
   const double nbytes = parse_prefixed(name, text, "80GB or 40GiB", {"B", ""});
   check_between(name, text, nbytes, 1, "1 byte", 1e18, "1000PB");
   return std::llround(nbytes);
@@ -109,6 +113,12 @@ double parse_rate(const std::string& name, const std::string& text) {
   const double rate = parse_prefixed(name, text, "50GB/s or 400T", {"", "B/s", "FLOPS", "FLOP/s"});
   check_between(name, text, rate, 1, "1 per second", 1e18, "1000P");
   return rate;
+}
+
+double parse_share(const std::string& name, const std::string& text) {
+  const double share = text == "0" ? 0 : parse(name, text, "15%", {{"%", 0.01}, {"", 1}});
+  check_between(name, text, share, 0, "0", 1, "100%");
+  return share;
 }
 
 std::int64_t parse_duration(const std::string& name, const std::string& text) {

@@ -21,7 +21,7 @@ namespace {
 
 /// The one axis without a range: its values are those of ReshardAfterForward::Kind.
 constexpr const char* kReshard = "reshard";
-constexpr const char* kKeys[] = {"world", "replicas", "batch", "seq_len", "prefetch"};
+constexpr const char* kKeys[] = {"world", "replicas", "mesh", "batch", "seq_len", "prefetch"};
 
 bool sweeps(const std::vector<SweepAxis>& axes, const char* key) {
   return std::ranges::find(axes, key, &SweepAxis::key) != axes.end();
@@ -36,6 +36,7 @@ void set(MemoryOptions& options, const std::string& key, std::int64_t value, boo
   if (key == kReshard) {
     options.recipe.sharding.reshard_after_forward = {static_cast<ReshardKind>(value)};
   }
+  if (key == "mesh") options.recipe.replicas = static_cast<int>(value);
   if (key != "replicas") return;
   const int shards = options.recipe.shards();
   options.recipe.replicas = static_cast<int>(value);
@@ -54,8 +55,8 @@ SweepAxis parse_axis(const std::string& text) {
   const std::string key = text.substr(0, sign);
   if (sign == std::string::npos || std::ranges::find(kKeys, key) == std::end(kKeys)) {
     throw InputError(
-        fmt::format("--sweep: \"{}\" is no sweep; write world=8..1024, or replicas, batch, seq_len "
-                    "or prefetch in place of world, or reshard alone",
+        fmt::format("--sweep: \"{}\" is no sweep; write world=8..1024, or replicas, mesh, batch, "
+                    "seq_len or prefetch in place of world, or reshard alone",
                     printable(text)));
   }
   return {key, parse_range("--sweep " + key, text.substr(sign + 1))};
@@ -139,6 +140,7 @@ std::string sweep_text(const Sweep& sweep) {
     for (const MemoryKind kind : kinds) {
       text += fmt::format("{:>17}", show_memory(point.outcome.device[kind]));
     }
+    if (sweep.memory && point.outcome.memory() > *sweep.memory) text += "  does not fit";
     text += "\n";
   }
   return text;
@@ -162,13 +164,16 @@ std::string sweep_json(const Sweep& sweep) {
     entry["step_ps"] = point.outcome.step();
     add_time(entry, point.outcome.time);
     entry["device_bytes"] = point.outcome.memory();
+    if (sweep.memory) entry["fits"] = point.outcome.memory() <= *sweep.memory;
     for (const MemoryKind kind : report::kStack) {
       entry["device_kinds"][std::string(lower_name_of(kind))] = point.outcome.device[kind];
     }
     points.push_back(std::move(entry));
   }
-  return Json{{"model", sweep.model_name}, {"points", points}}.dump(2, ' ', false,
-                                                                    Json::error_handler_t::replace);
+  const paper::Framework framework = sweep.points.front().outcome.options.framework;
+  return Json{
+      {"framework", paper::name_of(framework)}, {"model", sweep.model_name}, {"points", points}}
+      .dump(2, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace fsdp::plan

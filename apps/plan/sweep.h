@@ -6,6 +6,7 @@
 #include "plan/evaluator.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@ namespace fsdp::plan {
 ///
 ///     world       W; the replicas stay, so the shards change
 ///     replicas    R, each with as many shards as now, so W = R·S grows; beside `world` W stays
+///     mesh        R, of the same ranks: W stays, and S = W / R changes
 ///     batch       B, sequences of a micro-batch
 ///     seq_len     T
 ///     prefetch    units gathered ahead
@@ -37,7 +39,8 @@ struct SweepPoint {
 struct Sweep {
   std::string model_name;
   std::vector<SweepAxis> axes;
-  std::vector<SweepPoint> points;  ///< the last axis changes fastest
+  std::vector<SweepPoint> points;           ///< the last axis changes fastest
+  std::optional<std::int64_t> memory = {};  ///< bytes of a device, which some may exceed
 };
 
 /// @throws InputError if a value does not fit the training.

@@ -2,6 +2,7 @@
 #include "estimate/estimator_config.h"
 
 #include "base/check.h"
+#include "estimate/framework_choice.h"
 #include "estimate/modes.h"
 #include "io/file_io.h"
 #include "io/hf_folder.h"
@@ -76,9 +77,15 @@ TEST_CASE("an override beats the file, and the file names its lines", "[estimato
       "disable_fake_mode = true\n[training]\nlocal_batch_size = 8\nseq_len = 64\n"
       "[parallelism]\ndata_parallel_shard_degree = 4\ntensor_parallel_degree = 1\n"
       "[compile]\nenable = true\n[activation_checkpoint]\nmode = \"full\"\n");
-  const EstimatorConfig config = load_estimator_config(
+  EstimatorConfig config = load_estimator_config(
       file, {"--training.local_batch_size", "2", "--memory_estimation.disable_fake_mode=false"},
       {});
+  EstimatorConfig theirs = config;
+  choose_framework("", theirs);
+  CHECK(theirs.framework == paper::Framework::pytorch);
+  CHECK(theirs.habits.compiles_blocks);
+  CHECK(theirs.warnings.size() == 2);
+  choose_framework("unshard", config);
   CHECK(config.train.training.local_batch_size == 2);
   CHECK(config.train.training.seq_len == 64);
   CHECK(config.train.recipe.ranks == 4);

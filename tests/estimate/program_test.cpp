@@ -30,7 +30,10 @@ TEST_CASE("exit codes tell agreement, lack of memory and wrong input apart", "[e
   CHECK(run(folder, "--model.preset nano --parallel.ranks 3").code == 0);
   const Finished little = run(folder, "--model.preset nano --parallel.ranks 3 --memory 100kB");
   CHECK(little.code == 1);
-  CHECK_THAT(little.out, contains("out of memory: "));
+  CHECK_THAT(little.out, contains("does NOT fit"));
+  const Finished ended = run(folder, "--model.preset nano --parallel.ranks 3 --limit 100kB");
+  CHECK(ended.code == 1);
+  CHECK_THAT(ended.out, contains("out of memory: "));
   for (const std::string what : {"tensor", "pipeline", "context", "expert"}) {
     const Finished wrong = run(folder, "--parallelism." + what + "_parallel_degree=2");
     CHECK(wrong.code == 2);
@@ -198,9 +201,9 @@ TEST_CASE("there is a report of memory that runs out early", "[estimator]") {
   const TemporaryFolder folder;
   const std::string page = (folder / "page.html").string();
   // While the model is built, before and after its first byte, and in the first iteration.
-  for (const std::string memory : {"1", "1kB", "8kB", "100kB"}) {
+  for (const std::string memory : {"1B", "1kB", "8kB", "100kB"}) {
     INFO(memory);
-    const std::string words = "--model.preset nano --parallel.ranks 3 --memory " + memory;
+    const std::string words = "--model.preset nano --parallel.ranks 3 --limit " + memory;
     const Finished text = run(folder, words + " --html " + page);
     CHECK(text.code == 1);
     CHECK(text.err.empty());
@@ -215,7 +218,7 @@ TEST_CASE("there is a report of memory that runs out early", "[estimator]") {
     CHECK(json.at("iterations").size() == 1);
     CHECK(json.at("allocator").at("tracker_accuracy") == 1);
     CHECK(json.at("peak").at("replays") == true);
-    const bool is_model = memory == "1" || memory == "1kB" || memory == "8kB";
+    const bool is_model = memory == "1B" || memory == "1kB" || memory == "8kB";
     CHECK((json.at("peak").at("phase") == "model") == is_model);
   }
 }

@@ -1,4 +1,5 @@
 // Every number of an estimate's text is the JSON's.
+#include "estimate/framework_choice.h"
 #include "estimate/modes.h"
 #include "report/svg.h"
 #include "report/units.h"
@@ -42,6 +43,8 @@ class Reader {
   }
 
   void read() {
+    answer();
+    text_.rule();
     configuration();
     order();
     peaks();
@@ -52,7 +55,7 @@ class Reader {
     hot_spots();
     communication();
     savings();
-    formula();
+    if (json_.at("framework") == "unshard") formula();
     if (json_.at("out_of_memory") != "") {
       section("Out of memory");
       text_.line("{}", {words(json_.at("out_of_memory"))});
@@ -79,6 +82,92 @@ class Reader {
   const Json& iterations() const { return json_.at("iterations"); }
   bool is_early() const { return iterations().size() < 2; }
 
+  /// "12.34 GiB": in KiB, MiB or GiB.
+  static Shown in_own_unit(std::int64_t nbytes) {
+    return Shown::with(nbytes, {{"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}});
+  }
+
+  void answer() {
+    const Json& answer = json_.at("answer");
+    const auto nbytes = [&](const char* key) { return answer.at(key).get<std::int64_t>(); };
+    text_.line("framework  {}: {}",
+               {words(json_.at("framework")), words(json_.at("framework_is"))});
+    std::string pattern = "peak       {} active, {} reserved";
+    std::vector<Shown> values{in_own_unit(nbytes("active")), in_own_unit(nbytes("reserved"))};
+    if (nbytes("outside") > 0) {
+      pattern += "; outside of the allocator about {} more";
+      values.push_back(in_own_unit(nbytes("outside")));
+    }
+    text_.line(pattern, values);
+    text_.line(answer.at("is_given").get<bool>()
+                   ? "memory     {}, as --memory says"
+                   : "memory     {}, what a card of 80 GB has (H100, A100); --memory says another",
+               {in_own_unit(nbytes("memory"))});
+    verdict(answer, nbytes("memory") - nbytes("reserved") - nbytes("outside"), nbytes("memory"));
+    reached();
+    remedy(answer);
+  }
+
+  void verdict(const Json& answer, std::int64_t left, std::int64_t memory) {
+    const double margin = 100 * answer.at("margin").get<double>();
+    std::string with = margin == 0 ? "" : ", with a margin of {} %";
+    std::vector<Shown> values;
+    if (margin != 0) values.emplace_back(margin);
+    values.push_back(in_own_unit(left));
+    values.emplace_back(100 * static_cast<double>(left) / static_cast<double>(memory));
+    if (answer.at("fits").get<bool>()) {
+      return text_.line("verdict    fits" + with + ": {} are left, {} %", values);
+    }
+    if (left >= 0) {
+      return text_.line("verdict    does NOT fit" + with + ": only {} are left, {} %", values);
+    }
+    text_.line("verdict    does NOT fit: {} are missing", {in_own_unit(-left)});
+  }
+
+  void reached() {
+    const Json& peak = json_.at("peak");
+    std::string pattern = "reached    iteration {}, {}";
+    std::vector<Shown> values{number(peak.at("iteration")), words(peak.at("phase"))};
+    if (peak.at("micro_step") >= 0) {
+      pattern += " of micro-step {}";
+      values.push_back(number(peak.at("micro_step")));
+    }
+    if (peak.at("module") != "") {
+      pattern += " in {}";
+      values.push_back(words(peak.at("module")));
+    }
+    const Json& held = highest_phase().at("peak");
+    std::vector<std::string> kinds = sorted_kinds(held);
+    kinds.resize(3);
+    for (const std::string& kind : kinds) {
+      if (held.at(kind) == 0) continue;
+      pattern += kind == kinds.front() ? ": {} {} %" : ", {} {} %";
+      values.emplace_back(upper(kind));
+      values.emplace_back(100 * held.at(kind).get<double>() / held.at("total").get<double>());
+    }
+    text_.line(pattern, values);
+  }
+
+  void remedy(const Json& answer) {
+    if (answer.at("fits").get<bool>()) return text_.line("to fit     nothing has to change");
+    if (!answer.contains("remedy")) {
+      return text_.line(
+          "to fit     no change or pair of changes is enough that leaves the training as it is");
+    }
+    const Json& remedy = answer.at("remedy");
+    text_.line("to fit     {}{} (peak then {})",
+               {words(json_.at("config").at("command")), words(remedy.at("options")),
+                in_own_unit(remedy.at("peak").get<std::int64_t>())});
+  }
+
+  static std::vector<std::string> sorted_kinds(const Json& held) {
+    std::vector<std::string> kinds(kKinds.begin(), kKinds.end());
+    std::ranges::stable_sort(kinds, std::greater<>(), [&](const std::string& kind) {
+      return held.at(kind).get<std::int64_t>();
+    });
+    return kinds;
+  }
+
   void configuration() {
     const Json& config = json_.at("config");
     const Json& settings = config.at("settings");
@@ -96,8 +185,12 @@ class Reader {
     text_.line("strategy {}, rank {} of {}, {} micro-batch(es) of {} sequences of {} tokens",
                {placement, number(config.at("rank")), ranks, number(config.at("micro_batches")),
                 setting("training.local_batch_size"), number(config.at("sequence_length"))});
-    text_.line(config.at("mode") == "real" ? "mode real: ranks are threads, with bytes"
-                                           : "mode fake: bytes are counted, none are allocated");
+    static const std::map<std::string, const char*> kModes{
+        {"real", "mode real: ranks are threads, with bytes"},
+        {"fake", "mode fake: bytes are counted, none are allocated"},
+        {"paper",
+         "mode paper: the rules of the framework are walked through, operation by operation"}};
+    text_.line(kModes.at(config.at("mode")));
     for (const Json& each : config.at("warnings")) text_.line("warning: {}", {words(each)});
     section("Effective configuration");
     text_.row({"key", "value", "given in"});
@@ -264,11 +357,7 @@ class Reader {
     text_.line(pattern, values);
     text_.row({"why", unit(), "%", "what it is"});
     const Json& held = highest_phase().at("peak");
-    std::vector<std::string> kinds(kKinds.begin(), kKinds.end());
-    std::ranges::stable_sort(kinds, std::greater<>(), [&](const std::string& kind) {
-      return held.at(kind).get<std::int64_t>();
-    });
-    for (const std::string& kind : kinds) {
+    for (const std::string& kind : sorted_kinds(held)) {
       if (held.at(kind) == 0) continue;
       text_.row({upper(kind), scaled(held.at(kind)),
                  100 * held.at(kind).get<double>() / held.at("total").get<double>(),
@@ -381,7 +470,7 @@ testing::ReadText beside(const Json& json) {
 /// What the text of an estimate says otherwise than its JSON.
 std::string difference(const Estimate& made) {
   const Json json = Json::parse(to_json(made));
-  return testing::difference_of(to_text(made, true), beside(json));
+  return testing::difference_of(to_text(made, Detail::all_modules), beside(json));
 }
 
 const Words kNano = {"--model.preset=nano", "--parallel.ranks=3", "--training.local_batch_size=2"};
@@ -409,13 +498,22 @@ TEST_CASE("every number of an estimate's text is that of its JSON", "[estimator]
       difference(estimated({"--model.preset=nano", "--parallel.strategy=fsdp", "--parallel.ranks=6",
                             "--parallel.data_parallel_replicate_degree=3"})) == "");
   const Estimate large = estimated({"--model.preset=llama2_70b", "--parallel.ranks=64"});
-  CHECK_THAT(to_text(large, true), contains("peak memory, GiB"));
+  CHECK_THAT(to_text(large, Detail::all_modules), contains("peak memory, GiB"));
   CHECK(difference(large) == "");
   EstimatorConfig config = configured(kNano);
-  for (const std::size_t memory : {1U, 8'000U, 100'000U}) {
-    config.memory = memory;
+  for (const std::size_t limit : {1U, 8'000U, 100'000U}) {
+    config.limit = limit;
     CHECK(difference(make_estimate(config)) == "");
   }
+  config = configured(kNano);
+  for (const std::size_t memory : {1U, 100'000U, 400'000U, 1'000'000U}) {
+    config.memory = memory;
+    config.margin = 0.15;
+    CHECK(difference(make_estimate(config)) == "");
+  }
+  config = configured(nano({"--parallel.strategy=fsdp", "--training.global_batch_size=12"}));
+  choose_framework("pytorch", config);
+  CHECK(difference(make_estimate(config)) == "");
   config = configured(kNano);
   config.granularity = 512;
   CHECK(difference(make_estimate(config)) == "");
@@ -425,7 +523,7 @@ TEST_CASE("a number of an estimate's text that were another one would be noticed
           "[estimator][text]") {
   const Estimate made = estimated(nano({"--training.mixed_precision_param=bfloat16"}));
   const Json json = Json::parse(to_json(made));
-  CHECK(testing::unnoticed_change(to_text(made, true), beside(json)) == "");
+  CHECK(testing::unnoticed_change(to_text(made, Detail::all_modules), beside(json)) == "");
 }
 
 TEST_CASE("the page of an estimate has the numbers of its text, and the peak in the curve",
@@ -433,7 +531,8 @@ TEST_CASE("the page of an estimate has the numbers of its text, and the peak in 
   for (const char* strategy : {"--parallel.strategy=fsdp", "--parallel.strategy=ddp"}) {
     const Estimate made = estimated(nano({strategy}));
     const std::string page = to_html(made);
-    CHECK_THAT(page, contains("<pre>" + report::escaped(to_text(made, true)) + "</pre>"));
+    CHECK_THAT(page,
+               contains("<pre>" + report::escaped(to_text(made, Detail::all_modules)) + "</pre>"));
     CHECK_THAT(page, contains("peak " + report::grouped(made.run.tracker_max()) + " B</text>"));
   }
 }

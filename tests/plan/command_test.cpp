@@ -39,7 +39,11 @@ TEST_CASE("Quantities are read with their units") {
   CHECK(plan::parse_bytes("x", "80GB") == 80'000'000'000);
   CHECK(plan::parse_bytes("x", "40GiB") == std::int64_t{40} << 30);
   CHECK(plan::parse_bytes("x", "1.5KiB") == 1536);
-  CHECK(plan::parse_bytes("x", "512") == 512);
+  CHECK(plan::parse_bytes("x", "512B") == 512);
+  CHECK_THROWS_WITH(plan::parse_bytes("--memory", "80"), contains("80GB or 80GiB?"));
+  CHECK(plan::parse_share("--margin", "15%") == 0.15);
+  CHECK(plan::parse_share("--margin", "0.2") == 0.2);
+  CHECK_THROWS_WITH(plan::parse_share("--margin", "150%"), contains("between 0 and 100%"));
   CHECK(plan::parse_count("x", "64") == 64);
   CHECK_THROWS_WITH(plan::parse_count("--global-batch", "1..8"), contains("write 64"));
   CHECK_THROWS_WITH(plan::parse_bytes("--memory", "0.1B"), contains("between 1 byte and"));

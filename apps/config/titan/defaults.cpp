@@ -115,6 +115,7 @@ void imply_defaults(TitanKeys& titan, AllGiven& all, const Own& own,
     titan.selective =
         fmt::format("{}{}: {}: is selective ({})", around.file, kByDefault, kMode,
                     option == own.end() ? "2" : printable(option->second.value.value_or("")));
+    titan.selective_option = option == own.end() ? "2" : option->second.value.value_or("");
     said.push_back(std::string(kMode) + " selective");
   }
   if (said.empty()) return;

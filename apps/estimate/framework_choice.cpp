@@ -1,0 +1,93 @@
+#include "estimate/framework_choice.h"
+
+#include "base/check.h"
+#include "estimate/second_opinion.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+namespace fsdp::estimate {
+namespace {
+
+/// Of torchtitan: n, or "op".
+void take_selective(EstimatorConfig& config) {
+  const config::TitanKeys& titan = config.train.titan;
+  if (titan.selective.empty()) return;
+  optim::Recipe& recipe = config.train.recipe;
+  if (titan.selective_option == "op") {
+    recipe.checkpointing = optim::Checkpointing::operations;
+    return;
+  }
+  int every = 0;
+  const std::string& text = titan.selective_option;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), every);
+  if (error != std::errc{} || end != text.data() + text.size() || every < 1) {
+    throw InputError(fmt::format("{}; use op, or n for every n-th block", titan.selective));
+  }
+  recipe.checkpointing = optim::Checkpointing::inside;
+  recipe.checkpoint_every = every;
+}
+
+void switch_off_compiling(EstimatorConfig& config) {
+  if (!config.train.titan.compiles) return;
+  config.train.settings["compile.enable"] = "false (switched off)";
+  config.warnings.push_back(
+      config.train.titan.origin("compile.enable") +
+      ": compile mode is switched off: the estimate is that of the uncompiled training");
+}
+
+/// Keys that torchtitan had until 2024.
+bool is_old(const config::TitanKeys& titan) {
+  return std::ranges::any_of(titan.written, [](const auto& each) {
+    const std::string& key = each.second;
+    return key.starts_with("training.data_parallel") || key.starts_with("experimental.") ||
+           key == "training.compile" || key == "training.enable_selective_ac";
+  });
+}
+
+paper::Framework framework_of(const config::TitanKeys& titan) {
+  using paper::Framework;
+  if (!titan.is_file) return Framework::unshard;
+  return is_old(titan) ? Framework::pytorch_2024 : Framework::pytorch;
+}
+
+}  // namespace
+
+std::vector<std::string> frameworks() {
+  std::vector<std::string> names;
+  for (const paper::Framework each : paper::all_frameworks()) names.emplace_back(name_of(each));
+  return names;
+}
+
+void choose_framework(const std::string& framework, EstimatorConfig& config) {
+  config.framework = framework_of(config.train.titan);
+  if (!framework.empty()) config.framework = *paper::framework_named(framework);
+  if (config.framework == paper::Framework::unshard) {
+    switch_off_compiling(config);
+    return bound_selective(config);
+  }
+  take_selective(config);
+  config.habits = paper::habits_of(config.framework);
+  config.habits.compiles_blocks = config.train.titan.compiles;
+  try {
+    paper::check_framework(memory_options(config));
+  } catch (const optim::RecipeError& error) {
+    throw InputError(config.train.origin(error.key()) + ": " + error.why());
+  }
+  const std::string name(paper::name_of(config.framework));
+  if (config.is_real) {
+    throw InputError(fmt::format(
+        "{}: is true, but {} does not run here; leave it out, or use --framework unshard",
+        config.train.origin("memory_estimation.disable_fake_mode"), name));
+  }
+  if (config.limit != 0 || config.granularity != 1) {
+    throw InputError(fmt::format(
+        "{}: is for the engine that runs here, and {} does not; leave it out, or use --framework "
+        "unshard",
+        config.limit != 0 ? "--limit" : "--round-to", name));
+  }
+}
+
+}  // namespace fsdp::estimate

@@ -1,0 +1,54 @@
+// Two iterations on paper, for the frameworks that are not here to run.
+#include "base/check.h"
+#include "estimate/estimate_run.h"
+#include "estimate/walk_recorder.h"
+#include "paper/kernel_times.h"
+#include "paper/step_walk.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fsdp::estimate {
+namespace {
+
+std::vector<std::string> rows_of(const nn::TransformerConfig& model,
+                                 const paper::MemoryOptions& options) {
+  std::vector<std::string> rows = paper::model_shape(model, options).segments;
+  rows.insert(rows.begin(), "root");
+  return rows;
+}
+
+}  // namespace
+
+// The clock gives the curve a time axis: that of our kernels, without what a rank waits for.
+void run_on_paper(const EstimatorConfig& config, EstimateRun& run) {
+  const nn::TransformerConfig& model = config.train.model;
+  const paper::MemoryOptions options = memory_options(config);
+  WalkRecorder recorder(rows_of(model, options));
+  paper::Books books(options);
+  books.open_clock(
+      machine(),
+      paper::kernel_times(model, options.batch, options.length_of(model),
+                          options.recipe.precision.param_dtype_for(DType::float32), machine()));
+  books.set_observer(&recorder);
+  run.stages.push_back({"group", 0, 0});
+  paper::StepWalk walk(model, options, books);
+  run.stages.push_back(
+      {"model", recorder.tracker().current_total(), recorder.tracker().peak_total()});
+  recorder.begin_record();
+  for (int i = 0; i < kIterations; ++i) {
+    recorder.begin_iteration();
+    walk.next_step();
+    IterationMemory memory = recorder.end_iteration();
+    memory.learning_rate = config.train.schedule.at(i);
+    run.iterations.push_back(std::move(memory));
+    run.ended.push_back(recorder.now());
+  }
+  run.parameters = model.parameter_count() + config.train.lora_parameters();
+  run.record.cost_model = machine();
+  run.record.ranks.push_back(recorder.finish(config.rank));
+  run.allocator = {.peak_active = run.tracker_max(), .peak_reserved = recorder.reserved()};
+}
+
+}  // namespace fsdp::estimate
