@@ -35,9 +35,10 @@ const char* name_of(Strategy strategy);  ///< "zero1"
 /// Where the blocks of a model are checkpointed (task8_beyond/checkpoint.h).
 enum class Checkpointing {
   none,
-  inside,  ///< FSDP(checkpoint(block)); without FSDP, checkpoint(block)
-  around,  ///< checkpoint(FSDP(block)); fsdp only
-  operations,  ///< inside, but the results of attention and of every second product are kept
+  inside,      ///< FSDP(checkpoint(block)); without FSDP, checkpoint(block)
+  around,      ///< checkpoint(FSDP(block)); fsdp only
+  operations,  ///< inside, but the results of attention and of every second product are kept;
+               ///< known of PyTorch alone (apps/paper): no training here has it
 };
 
 /// Of Strategy::fsdp, as in FullyShardOptions; offload also of zero1 and zero2.
@@ -98,7 +99,7 @@ struct Recipe {
   MixedPrecision precision = {};      ///< over masters of float32
   Sharding sharding = {};
   Checkpointing checkpointing = Checkpointing::none;
-  int checkpoint_every = 1;  ///< n: of n blocks, the last one is checkpointed
+  int checkpoint_every = 1;  ///< n: of n blocks, the last one is checkpointed; 1 in a training here
   std::size_t bucket_bytes = kBucketBytes;  ///< ddp, zero1: gradients reduced together
   ZeroOptions zero = {};  ///< zero1, zero2; of these, `reductions` counts for single and ddp too
   OptimizerChoice optimizer = {};
