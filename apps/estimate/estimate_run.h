@@ -70,6 +70,9 @@ EstimateRun run_estimate(const EstimatorConfig& config);
 /// The same of a framework that does not run here: a walk through both iterations, in `run`.
 void run_on_paper(const EstimatorConfig& config, EstimateRun& run);
 
+/// The bytes of a card that PyTorch takes: its allocator, and what is outside of it.
+std::int64_t needed_bytes(const nn::TransformerConfig& model, const paper::MemoryOptions& options);
+
 /// What was held at the highest point of a rank's log, largest first.
 /// @param last  what the entry that made the peak allocated
 std::vector<Holding> holdings_at_peak(const report::RunRecord& record, Holding& last);

@@ -79,8 +79,14 @@ int plan(const CommandLine& line, const EstimatorConfig& made) {
   if (!asked.global_batch && training.origins.contains("training.global_batch_size")) {
     asked.global_batch = std::to_string(training.training.global_batch_size);
   }
+  plan::Needed needed;
+  if (made.framework != paper::Framework::unshard) {
+    needed = [&](const paper::MemoryOptions& options) {
+      return needed_bytes(training.model, options);
+    };
+  }
   const plan::ModeOutput output =
-      plan::run_mode(asked, training.model, training.model_name(), memory_options(made));
+      plan::run_mode(asked, training.model, training.model_name(), memory_options(made), needed);
   program::print_line(output.text);
   return output.is_found ? 0 : program::kFailed;
 }

@@ -3,6 +3,7 @@
 #include "estimate/estimate_run.h"
 #include "estimate/walk_recorder.h"
 #include "paper/kernel_times.h"
+#include "paper/memory_formula.h"
 #include "paper/step_walk.h"
 
 #include <string>
@@ -49,6 +50,19 @@ void run_on_paper(const EstimatorConfig& config, EstimateRun& run) {
   run.record.cost_model = machine();
   run.record.ranks.push_back(recorder.finish(config.rank));
   run.allocator = {.peak_active = run.tracker_max(), .peak_reserved = recorder.reserved()};
+}
+
+std::int64_t needed_bytes(const nn::TransformerConfig& model, const paper::MemoryOptions& options) {
+  WalkRecorder recorder({});
+  paper::Books books(options);
+  books.set_observer(&recorder);
+  paper::StepWalk walk(model, options, books);
+  for (int i = 0; i < kIterations; ++i) {
+    recorder.begin_iteration();
+    walk.next_step();
+    recorder.end_iteration();
+  }
+  return recorder.reserved() + paper::kOutsideBytes;
 }
 
 }  // namespace fsdp::estimate

@@ -17,7 +17,6 @@ namespace {
 
 using Node = EagerTape::Node;
 
-constexpr std::int64_t kFloat = kFloatBytes;
 constexpr std::int64_t kRandomState = 24;  // of attention, though nothing is dropped
 
 class EagerLlama {
@@ -118,12 +117,12 @@ class EagerLlama {
       k = tape_->apply("repeat_kv", {k}, of_rows(q_width), {});
       v = tape_->apply("repeat_kv", {v}, of_rows(q_width), {});
     }
-    const Value mixed =
-        tape_->apply("attention", {q, k, v}, of_rows(q_width),
-                     {.kind = Node::Kind::attention,
-                      .saves = {q, k, v},
-                      .saves_result = true,
-                      .side_result = kFloat * rows_ * config_.num_attention_heads + kRandomState});
+    const Value mixed = tape_->apply(
+        "attention", {q, k, v}, of_rows(q_width),
+        {.kind = Node::Kind::attention,
+         .saves = {q, k, v},
+         .saves_result = true,
+         .side_result = kFloatBytes * rows_ * config_.num_attention_heads + kRandomState});
     return linear(path + "o_proj", mixed, q_width, d);
   }
   // In float32, as complex numbers; both results at once.
@@ -134,10 +133,10 @@ class EagerLlama {
       k = tape_->apply("rotary", {k}, k_out, {});
       return;
     }
-    const auto in_float = [&](std::int64_t out) { return out / element_ * kFloat; };
+    const auto in_float = [&](std::int64_t out) { return out / element_ * kFloatBytes; };
     const Value q_float = cast(q, q_out, in_float(q_out)),
                 k_float = cast(k, k_out, in_float(k_out));
-    const Node by_table{.scratch = kFloat * config_.head_dim() * options_.length_of(config_)};
+    const Node by_table{.scratch = kFloatBytes * config_.head_dim() * options_.length_of(config_)};
     const Value q_turned = tape_->apply("rotary", {q_float}, in_float(q_out), by_table);
     const Value k_turned = tape_->apply("rotary", {k_float}, in_float(k_out), by_table);
     q = cast(q_turned, in_float(q_out), q_out);
@@ -172,7 +171,7 @@ class EagerLlama {
                          weight(is_tied ? "model.embed_tokens" : "lm_head", d * v));
   }
   Value loss(const Value& logits) {
-    const std::int64_t v = of_rows(config_.vocab_size), v_float = v / element_ * kFloat;
+    const std::int64_t v = of_rows(config_.vocab_size), v_float = v / element_ * kFloatBytes;
     const Value prediction = cast(logits, v, v_float);
     if (habits_.keeps_prediction) tape_->keep_alive(prediction);
     const Value log_probabilities =
@@ -196,8 +195,8 @@ class EagerLlama {
     const std::string name = path.substr(path.rfind('.') + 1);
     const Weight scale = weight(path, config_.hidden_size);
     const std::int64_t gradient = scale.is_trained ? scale.nbytes : 0;
-    const std::int64_t out = of_rows(config_.hidden_size), wide = out / element_ * kFloat;
-    const std::int64_t row = kFloat * rows_;
+    const std::int64_t out = of_rows(config_.hidden_size), wide = out / element_ * kFloatBytes;
+    const std::int64_t row = kFloatBytes * rows_;
     if (!habits_.norm_in_float32 || habits_.compiles_blocks) {
       return tape_->apply(name, {x}, out,
                           {.saves = {x}, .side_result = row, .weight_gradient = gradient});

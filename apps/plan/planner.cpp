@@ -3,8 +3,6 @@
 #include "base/check.h"
 #include "base/printable.h"
 #include "io/output_file.h"
-#include "paper/memory_formula.h"
-#include "plan/largest.h"
 #include "plan/plan.h"
 #include "plan/quantity.h"
 #include "plan/sweep.h"
@@ -130,7 +128,7 @@ ModeOutput plan(const PlannerLine& line, const nn::TransformerConfig& model,
 }
 
 ModeOutput largest(const PlannerLine& line, const nn::TransformerConfig& model,
-                   const MemoryOptions& base) {
+                   const MemoryOptions& base, const Needed& needed) {
   if (*line.largest != "batch") {
     throw InputError(
         fmt::format("--largest: is \"{}\", must be batch: the largest micro-batch that fits",
@@ -138,8 +136,8 @@ ModeOutput largest(const PlannerLine& line, const nn::TransformerConfig& model,
   }
   const std::int64_t memory = memory_of(line, "--largest");
   Evaluator evaluator(model, {});
-  const LargestBatch found = largest_batch(evaluator, base, memory);
-  return {largest_text(found, base, memory, paper::beside_peak(model, base)), found.batch > 0};
+  const LargestBatch found = largest_batch(evaluator, base, memory, needed);
+  return {largest_text(found, base, memory), found.batch > 0};
 }
 
 ModeOutput sweep(const PlannerLine& line, const nn::TransformerConfig& model,
@@ -209,22 +207,24 @@ std::string framework_line(const PlannerLine& line, const MemoryOptions& base) {
 }
 
 ModeOutput run_checked(const PlannerLine& line, const nn::TransformerConfig& model,
-                       const std::string& model_name, const MemoryOptions& base) {
+                       const std::string& model_name, const MemoryOptions& base,
+                       const Needed& needed) {
   if (line.which_strategy) {
     return {which_strategy_text(model, line.machine.cost_model(), base,
                                 memory_of(line, "--which-strategy"))};
   }
   if (line.sweep) return sweep(line, model, model_name, base);
-  return line.plan ? plan(line, model, model_name, base) : largest(line, model, base);
+  return line.plan ? plan(line, model, model_name, base) : largest(line, model, base, needed);
 }
 
 }  // namespace
 
 ModeOutput run_mode(const PlannerLine& line, const nn::TransformerConfig& model,
-                    const std::string& model_name, const MemoryOptions& base) {
+                    const std::string& model_name, const MemoryOptions& base,
+                    const Needed& needed) {
   check_line(line);
   check_covered(line, base);
-  ModeOutput output = run_checked(line, model, model_name, base);
+  ModeOutput output = run_checked(line, model, model_name, base, needed);
   if (line.format != "json") output.text = framework_line(line, base) + output.text;
   return output;
 }

@@ -5,6 +5,7 @@
 
 #include "nn/transformer.h"
 #include "paper/memory_options.h"
+#include "plan/largest.h"
 #include "plan/machine.h"
 #include "program/command_line/option_parser.h"
 
@@ -42,8 +43,10 @@ struct ModeOutput {
 };
 
 /// @param base the training that the configuration describes
+/// @param needed what --largest compares with --memory; null: the peak
 /// @throws InputError naming an option.
 ModeOutput run_mode(const PlannerLine& line, const nn::TransformerConfig& model,
-                    const std::string& model_name, const paper::MemoryOptions& base);
+                    const std::string& model_name, const paper::MemoryOptions& base,
+                    const Needed& needed = {});
 
 }  // namespace fsdp::plan

@@ -1,7 +1,9 @@
 // The walk by PyTorch's rules beside what PyTorch's own FSDPMemTracker counted, without a card.
 // tests/oracle/pytorch_memory.py has made the counts; it needs PyTorch, and these tests do not.
-#include "estimate/estimate_run.h"
+#include "estimate/framework_choice.h"
+#include "estimate/modes.h"
 #include "paper/memory_formula.h"
+#include "plan/largest.h"
 #include "support/catch.h"
 #include "train/program.h"
 
@@ -107,6 +109,30 @@ TEST_CASE("PyTorch's peak is what PyTorch's own tracker counts", "[estimator][py
   }
   CHECK(equal + 5 >= all.at("runs").size());  // to the byte
   CHECK(equal >= 70);
+}
+
+TEST_CASE("the largest batch of PyTorch is that whose reserved bytes fit", "[estimator][pytorch]") {
+  EstimatorConfig config =
+      configured({"--model.preset=llama3_8b", "--parallel.strategy=fsdp", "--parallel.ranks=8",
+                  "--training.seq_len=8192", "--training.mixed_precision_param=bfloat16",
+                  "--training.activation_checkpoint=block"});
+  choose_framework("pytorch", config);
+  plan::Evaluator evaluator(config.train.model, machine());
+  const plan::LargestBatch found = plan::largest_batch(
+      evaluator, memory_options(config), kCardBytes, [&](const paper::MemoryOptions& options) {
+        return needed_bytes(config.train.model, options);
+      });
+  CHECK(found.batch == 3);
+  config.train.training.local_batch_size = found.batch;
+  const Estimate fits = make_estimate(config);
+  CHECK(fits.answer.needed() == found.nbytes);
+  CHECK(fits.answer.fits());
+  config.train.training.local_batch_size = found.batch + 1;
+  const Estimate over = make_estimate(config);
+  CHECK(over.answer.needed() == found.over);
+  CHECK_FALSE(over.answer.fits());
+  REQUIRE(over.answer.remedy);
+  CHECK_THAT(over.answer.remedy->options, contains("--training.local_batch_size 2"));
 }
 
 // The tracker's names of our columns, in our order.
