@@ -117,8 +117,13 @@ std::vector<Key> keys_of(TrainConfig& c, double most_ranks) {
       {"training.mixed_precision_reduce", &c.recipe.precision.reduce_dtype,
        "what gradients are summed in", one_of(formats)},
       {"training.activation_checkpoint", &c.recipe.checkpointing,
-       "block: keep only a block's input, and compute it again in backward",
-       one_of({"none", "block"})},
+       "block: keep only a block's input, and compute it again in backward; operations: and the "
+       "results of those in kept_operations",
+       one_of({"none", "block", "operations"})},
+      {"training.checkpoint_every", &c.recipe.checkpoint_every,
+       "n: of n blocks, activation_checkpoint counts for the last", range(1, 1e6)},
+      {"training.kept_operations", &c.recipe.kept_operations,
+       "products of a block, and its attention, separated by commas"},
       {"fp16.loss_scale", &c.fp16.loss_scale, "a power of two that stays; 0 = dynamic",
        range(0, 0x1p100)},
       {"fp16.initial_scale_power", &c.fp16.initial_scale_power,
@@ -315,12 +320,6 @@ TrainConfig load_config(const std::optional<std::filesystem::path>& given_file,
     });
   }
   report.check();
-  if (!use.is_modeled && !config.titan.selective.empty()) {
-    config.remarks.push_back(config.titan.selective +
-                             ": no activation is computed again here, which changes memory and "
-                             "time, and no number; --training.activation_checkpoint block computes "
-                             "all of them again");
-  }
   if (!config.from.empty()) read_model(config, report);
   fit_to_sequence(config);
   config.schedule.kind = optim::lr_schedule_kind(config.schedule_kind);

@@ -258,24 +258,32 @@ class Translator {
   std::vector<std::pair<std::string, std::string>> order_;
 };
 
-// What the command line beats need not be known. Where nothing is, no block is computed again.
-void settle_selective(TitanKeys& titan, AllGiven& all, const Own& own) {
-  const auto is_selective = [](const Given& each) {
-    return each.setting.key == kCheckpoint && each.is_translated() &&
-           each.setting.value == "selective";
-  };
-  const Given* last = last_of(all, kCheckpoint);
+// Selective sets two keys of ours. Only the last mode decides on the second.
+void settle_selective(AllGiven& all, const Own& own, foreign::Report& report) {
   const auto option = own.find("activation_checkpoint.selective_ac_option");
-  const std::string text =
-      option == own.end() ? "2, torchtitan's default" : printable(*option->second.value);
-  if (last != nullptr && is_selective(*last)) {
-    titan.selective =
-        fmt::format("{}: {}: is selective ({})", last->setting.origin, last->key, text);
-    titan.selective_option = option == own.end() ? "2" : *option->second.value;
-  }
+  const std::string text = option == own.end() ? "2" : option->second.value.value_or("");
+  const bool is_by_operation = text == "op";
+  const auto is_mode = [](const Given& each) { return each.setting.key == kCheckpoint; };
+  const auto last = std::ranges::find_if(all.rbegin(), all.rend(), is_mode);
+  if (last == all.rend()) return;
+  const bool is_last = last->is_translated() && last->setting.value == "selective";
   for (Given& each : all) {
-    if (is_selective(each)) each.setting.value = "none";
+    if (!is_mode(each) || !each.is_translated() || each.setting.value != "selective") continue;
+    each.setting.value = is_by_operation ? "operations" : "block";
   }
+  const Setting every{"training.checkpoint_every", last->setting.origin, text};
+  const bool is_given = std::ranges::any_of(all, [&](const Given& each) {
+    return each.setting.key == every.key && each.setting.origin == every.origin;
+  });
+  if (!is_last || is_by_operation || is_given) return;
+  const bool is_number = !text.empty() && text.size() < 7 && text != "0" &&
+                         text.find_first_not_of("0123456789") == std::string::npos;
+  if (!is_number) {
+    report.add_problem(fmt::format("{}: {}: is {}, must be op, or n for every n-th block",
+                                   option->second.origin, option->first, printable(text)));
+    return;
+  }
+  all.insert(last.base(), {every, every.key});
 }
 
 void warn(const TitanKeys& titan, const TitanSurroundings& around) {
@@ -335,12 +343,17 @@ TitanKeys translate(std::vector<Setting>& settings, const TitanSurroundings& aro
                               ": is 0, must be -1 (all ranks) or a positive number");
     titan.shard_degree = -1;
   }
-  around.report.collect([&] { titan::refuse_contradictions(all); });
-  titan::settle_selective(titan, all, translator.own());
-  titan.spellings[titan::kCheckpoint] = titan::spellings_of(all, titan::kCheckpoint);
   const bool has_defaults = titan.is_file && !around.environment.is_deepspeed;
+  if (has_defaults && titan::last_of(all, titan::kCheckpoint) == nullptr) {
+    all.insert(
+        all.begin(),
+        {Setting{titan::kCheckpoint, around.file + titan::kByDefault, "selective"}, titan::kMode});
+  }
+  titan::settle_selective(all, translator.own(), around.report);
+  around.report.collect([&] { titan::refuse_contradictions(all); });
+  titan.spellings[titan::kCheckpoint] = titan::spellings_of(all, titan::kCheckpoint);
   titan::translate_parts(has_defaults, all, translator.own(), around);
-  if (has_defaults) titan::imply_defaults(titan, all, translator.own(), around);
+  if (has_defaults) titan::imply_defaults(all, translator.own(), around);
   translator.say_whose_defaults();
   if (around.is_modeled || translator.has_titan()) {
     around.report.collect([&] {

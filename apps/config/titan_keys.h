@@ -38,10 +38,6 @@ struct TitanKeys {
   std::string checkpoint_mode = "none";
   std::string name = "llama3";
   std::string flavor;
-  /// What says that activation checkpointing is selective, and its option, as a message begins;
-  /// empty: it is not. The configuration has none then, the upper bound.
-  std::string selective;
-  std::string selective_option;  ///< "2", for every second block, or "op"
   std::map<std::string, std::string> origins;
   std::map<std::string, std::string> written;  ///< the older spelling, by key, if that was used
   Spellings spellings;

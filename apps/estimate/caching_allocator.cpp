@@ -31,7 +31,7 @@ CachingAllocator::Handle CachingAllocator::allocate(int stream, std::int64_t nby
   std::set<Handle, Smaller>& free = free_[pool];
   const auto found =
       std::ranges::find_if(free, [&](const Handle& each) { return each->nbytes >= size; });
-  const Handle block = found == free.end() ? take_segment(pool, size) : *found;
+  const auto block = found == free.end() ? take_segment(pool, size) : *found;
   if (found != free.end()) free.erase(found);
   block->is_free = false;
   const std::int64_t rest = block->nbytes - size;
@@ -46,7 +46,7 @@ CachingAllocator::Handle CachingAllocator::take_segment(int pool, std::int64_t n
 }
 
 void CachingAllocator::split(Handle block, std::int64_t nbytes) {
-  const Handle rest = blocks_.insert(
+  const auto rest = blocks_.insert(
       blocks_.end(), {block->pool, block->nbytes - nbytes, true, block, block->after});
   if (block->after != blocks_.end()) block->after->before = rest;
   block->after = rest;

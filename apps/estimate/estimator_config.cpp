@@ -37,6 +37,12 @@ void add_settings(config::TitanKeys& titan, config::TrainConfig& config) {
   }
 }
 
+// torchtitan's words for training.activation_checkpoint.
+std::string mode_of(const std::string& value) {
+  if (value == "operations") return "selective --activation_checkpoint.selective_ac_option op";
+  return value == "block" ? "full" : value;
+}
+
 }  // namespace
 
 std::string EstimatorConfig::option(const std::string& key, const std::string& value) const {
@@ -44,8 +50,8 @@ std::string EstimatorConfig::option(const std::string& key, const std::string& v
   if (found == spellings.end() || found->second.empty()) return fmt::format(" --{} {}", key, value);
   std::string text;
   for (const std::string& name : found->second) {
-    const bool is_mode = name == "activation_checkpoint.mode" && value == "block";
-    text += fmt::format(" --{} {}", name, is_mode ? "full" : value);
+    const bool is_mode = name == "activation_checkpoint.mode";
+    text += fmt::format(" --{} {}", name, is_mode ? mode_of(value) : value);
   }
   return text;
 }

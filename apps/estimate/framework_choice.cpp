@@ -1,34 +1,13 @@
 #include "estimate/framework_choice.h"
 
 #include "base/check.h"
-#include "estimate/second_opinion.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 namespace fsdp::estimate {
 namespace {
-
-/// Of torchtitan: n, or "op".
-void take_selective(EstimatorConfig& config) {
-  const config::TitanKeys& titan = config.train.titan;
-  if (titan.selective.empty()) return;
-  optim::Recipe& recipe = config.train.recipe;
-  if (titan.selective_option == "op") {
-    recipe.checkpointing = optim::Checkpointing::operations;
-    return;
-  }
-  int every = 0;
-  const std::string& text = titan.selective_option;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), every);
-  if (error != std::errc{} || end != text.data() + text.size() || every < 1) {
-    throw InputError(fmt::format("{}; use op, or n for every n-th block", titan.selective));
-  }
-  recipe.checkpointing = optim::Checkpointing::inside;
-  recipe.checkpoint_every = every;
-}
 
 void switch_off_compiling(EstimatorConfig& config) {
   if (!config.train.titan.compiles) return;
@@ -65,10 +44,8 @@ void choose_framework(const std::string& framework, EstimatorConfig& config) {
   config.framework = framework_of(config.train.titan);
   if (!framework.empty()) config.framework = *paper::framework_named(framework);
   if (config.framework == paper::Framework::unshard) {
-    switch_off_compiling(config);
-    return bound_selective(config);
+    return switch_off_compiling(config);
   }
-  take_selective(config);
   config.habits = paper::habits_of(config.framework);
   config.habits.compiles_blocks = config.train.titan.compiles;
   try {

@@ -28,10 +28,7 @@ void run_on_paper(const EstimatorConfig& config, EstimateRun& run) {
   const paper::MemoryOptions options = memory_options(config);
   WalkRecorder recorder(rows_of(model, options));
   paper::Books books(options);
-  books.open_clock(
-      machine(),
-      paper::kernel_times(model, options.batch, options.length_of(model),
-                          options.recipe.precision.param_dtype_for(DType::float32), machine()));
+  books.open_clock(machine(), paper::kernel_times(model, options, machine()));
   books.set_observer(&recorder);
   run.stages.push_back({"group", 0, 0});
   paper::StepWalk walk(model, options, books);

@@ -36,21 +36,6 @@ std::int64_t peak_if_known(const EstimatorConfig& config) {
                                                    : peak_of(config);
 }
 
-}  // namespace
-
-void bound_selective(EstimatorConfig& config) {
-  if (config.train.titan.selective.empty()) return;
-  EstimatorConfig full = config;
-  full.train.recipe.checkpointing = optim::Checkpointing::inside;
-  full.train.settle();
-  const auto gib = [](std::int64_t nbytes) { return static_cast<double>(nbytes) / (1 << 30); };
-  config.warnings.push_back(fmt::format(
-      "{}: the peak is between {:.2f} GiB, with full, and {:.2f} GiB, with none, which follows",
-      config.train.titan.selective, gib(peak_of(full)), gib(peak_of(config))));
-}
-
-namespace {
-
 std::vector<Change> changes_of(const EstimatorConfig& config) {
   using config::TrainConfig;
   using optim::Checkpointing;
@@ -87,6 +72,10 @@ std::vector<Change> changes_of(const EstimatorConfig& config) {
              [length](TrainConfig& changed) { changed.training.seq_len = length / 2; });
   }
   if (!recipe.checkpoints_blocks()) {
+    consider(
+        Price::compute, config.option("training.activation_checkpoint", "operations"),
+        "backward computes half of a block's products again, and keeps the results of the rest",
+        [](TrainConfig& changed) { changed.recipe.checkpointing = Checkpointing::operations; });
     consider(Price::compute, config.option("training.activation_checkpoint", "block"),
              "backward computes the forward of a block again, and keeps only its input",
              [](TrainConfig& changed) { changed.recipe.checkpointing = Checkpointing::inside; });

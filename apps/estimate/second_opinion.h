@@ -44,7 +44,5 @@ struct Remedy {
 /// The cheapest change, or pair of changes, with which no more than `memory` bytes are held. What
 /// changes the training itself (its data, what is trained, the optimizer) is none.
 std::optional<Remedy> remedy_of(const EstimatorConfig& config, std::int64_t memory);
-/// Adds a warning with both bounds of the peak if activation checkpointing is selective.
-void bound_selective(EstimatorConfig& config);
 
 }  // namespace fsdp::estimate

@@ -117,20 +117,6 @@ SegmentMemory loss_memory(const Sizes& s) {
 
 }  // namespace
 
-SegmentMemory checkpointed(const SegmentMemory& block, const SegmentMemory& untaped) {
-  SegmentMemory second = untaped;
-  second.is_checkpointed = true;
-  if (block.backward.empty()) return second;
-  second.dropped = 0;  // the checkpoint keeps the input
-  second.backward = block.backward;
-  for (const MemoryPoint& point : block.forward) {
-    second.again.push_back({point.after, point.activation, block.backward.front().temp});
-  }
-  second.again.push_back({"its end", block.backward.front().activation,  // the output is freed
-                          block.backward.front().temp});
-  return second;
-}
-
 ActivationTable activation_table(const nn::TransformerConfig& config, std::int64_t batch,
                                  std::int64_t length, DType dtype) {
   config.validate();

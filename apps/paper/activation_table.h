@@ -36,13 +36,13 @@ struct SegmentMemory {
   std::vector<MemoryPoint> forward;   ///< front(): on entry, back(): on exit
   std::vector<MemoryPoint> backward;  ///< likewise; empty if nothing was recorded
   std::int64_t dropped = 0;  ///< bytes of its input that are not kept: freed when it has returned
-  /// A checkpointed block has the second form: its forward runs without a tape and keeps the input
-  /// alone, and backward begins with
+  /// A checkpointed block has the second form: its forward runs without a tape and keeps the input,
+  /// and some results if it is told to, and backward begins with
   ///
-  ///     again      enters with its input + d(output)   leaves with A_k + d(output)
+  ///     again      enters with kept() + d(output)      leaves with A_k + d(output)
   bool is_checkpointed = false;
   std::vector<MemoryPoint> again = {};  ///< empty if nothing was recorded
-  /// What stays between forward and backward, the output left out: A_k, or the input.
+  /// What stays between forward and backward, the output left out: A_k, or what a checkpoint keeps.
   std::int64_t kept() const {
     const std::vector<MemoryPoint>& first = again.empty() ? backward : again;
     return first.empty() ? 0 : first.front().activation;
@@ -51,9 +51,6 @@ struct SegmentMemory {
 
 /// Segments in forward order; those that are alike are one object.
 using Segments = std::vector<std::shared_ptr<const SegmentMemory>>;
-
-/// The second form of a block. @param untaped the same block, of a forward without a tape
-SegmentMemory checkpointed(const SegmentMemory& block, const SegmentMemory& untaped);
 
 /// The table of a model that is trained as a whole, and a micro-batch. (If a part is frozen, see
 /// segments.h.) It depends on nothing else: not on the number of ranks, the strategy or the

@@ -17,6 +17,7 @@ namespace {
 
 using Node = EagerTape::Node;
 
+constexpr std::int64_t kTokenBytes = 16;   // of a token and its label
 constexpr std::int64_t kRandomState = 24;  // of attention, though nothing is dropped
 
 class EagerLlama {
@@ -57,7 +58,7 @@ class EagerLlama {
     add_loss(
         run(v, kLoss, BlockCheckpoint::none, [&](const Value& logits) { return loss(logits); }),
         model);
-    model.data = 2 * 8 * rows_;
+    model.data = kTokenBytes * rows_;
     return model;
   }
 
@@ -66,8 +67,7 @@ class EagerLlama {
 
   BlockCheckpoint checkpoint_of(std::int64_t layer) const {
     const optim::Recipe& recipe = options_.recipe;
-    if (!recipe.checkpoints_blocks()) return BlockCheckpoint::none;
-    if ((layer + 1) % recipe.checkpoint_every != 0) return BlockCheckpoint::none;
+    if (!recipe.checkpoints_block(layer)) return BlockCheckpoint::none;
     return recipe.checkpointing == Checkpointing::operations ? BlockCheckpoint::operations
                                                              : BlockCheckpoint::full;
   }
@@ -182,7 +182,7 @@ class EagerLlama {
   Value linear(const std::string& path, const Value& x, std::int64_t in, std::int64_t out,
                Node::Kind kind = Node::Kind::product) {
     const std::string name = path.substr(path.rfind('.') + 1);
-    const Value y = tape_->linear(name, x, of_rows(out), weight(path, in * out), kind);
+    Value y = tape_->linear(name, x, of_rows(out), weight(path, in * out), kind);
     if (!is_adapted(options_, path)) return y;
     const std::int64_t rank = options_.recipe.lora.rank;
     const Value low =

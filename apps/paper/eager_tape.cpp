@@ -62,6 +62,7 @@ Value EagerTape::apply(const std::string& name, const std::vector<Value>& inputs
        scratch = node.scratch](Operation&, const Bytes&) {
         if (scratch > 0) temp(scratch);
         std::vector<Bytes> gradients;
+        gradients.reserve(from.size());
         for (const Origin& each : from) gradients.push_back(temp(each->output));
         if (weight > 0) {
           const std::string after = std::exchange(meter_.now.after, name + ": weight");

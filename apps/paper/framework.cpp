@@ -35,6 +35,7 @@ std::string_view meaning_of(Framework framework) {
 
 std::vector<Framework> all_frameworks() {
   std::vector<Framework> all;
+  all.reserve(kNames.size());
   for (const auto& each : kNames) all.push_back(each.first);
   return all;
 }

@@ -40,6 +40,10 @@ std::optional<Unknown> unknown_of(const MemoryOptions& options) {
     return Unknown{"training.activation_checkpoint",
                    "is around, but torchtitan checkpoints inside of units; use block"};
   }
+  if (recipe.kept_operations != optim::Recipe{}.kept_operations) {
+    return Unknown{"training.kept_operations",
+                   "is set, but torchtitan's policy keeps what it keeps; leave it out"};
+  }
   return std::nullopt;
 }
 

@@ -1,6 +1,7 @@
 #include "paper/kernel_times.h"
 
 #include "autograd/functions.h"
+#include "autograd/kept_results.h"
 #include "base/check.h"
 #include "device/context.h"
 
@@ -47,10 +48,25 @@ class SegmentTimer : public nn::CallObserver {
   std::int64_t begin_ = 0;
 };
 
+/// Of a checkpoint that keeps some results.
+std::int64_t time_of_second_call(nn::Module& block, const std::vector<std::string>& kept,
+                                 const Variable& x) {
+  const auto call = keeping([&](const Variable& input) { return block(input); }, kept);
+  {
+    const NoGradScope first;
+    call(x);
+  }
+  const std::int64_t begin = Context::current().now();
+  call(x);
+  return Context::current().now() - begin;
+}
+
 }  // namespace
 
-KernelTimes kernel_times(const nn::TransformerConfig& config, std::int64_t batch,
-                         std::int64_t length, DType dtype, const CostModel& machine) {
+KernelTimes kernel_times(const nn::TransformerConfig& config, const MemoryOptions& options,
+                         const CostModel& machine) {
+  const std::int64_t length = options.length_of(config);
+  const DType dtype = options.recipe.precision.param_dtype_for(DType::float32);
   nn::TransformerConfig one_block = config;
   one_block.num_hidden_layers = 1;
   Context context({.device = kFake, .cost_model = machine});
@@ -60,10 +76,16 @@ KernelTimes kernel_times(const nn::TransformerConfig& config, std::int64_t batch
     if (each.variable.data().dtype() != dtype) each.variable.convert(dtype);
   }
   KernelTimes times;
+  const bool keeps = options.recipe.checkpointing == Checkpointing::operations;
+  if (keeps) {
+    const Variable x(Tensor::empty({options.batch, length, config.hidden_size}, dtype));
+    times.block.again =
+        time_of_second_call(*model.blocks().front(), options.recipe.kept_operations, x);
+  }
   SegmentTimer timer(model, times);
   const nn::CallObserverScope observing(timer);
-  const Tensor tokens = Tensor::empty({batch, length}, DType::int32);
-  const Tensor targets = Tensor::empty({batch, length}, DType::int32);
+  const Tensor tokens = Tensor::empty({options.batch, length}, DType::int32);
+  const Tensor targets = Tensor::empty({options.batch, length}, DType::int32);
 
   const std::int64_t begin = context.now();
   const Variable logits = model(Variable(tokens));
@@ -75,6 +97,7 @@ KernelTimes kernel_times(const nn::TransformerConfig& config, std::int64_t batch
                                    times.head.forward + times.embedding.backward +
                                    times.block.backward + times.head.backward;
   times.loss.backward = context.now() - begin - of_segments - times.loss.forward;
+  if (!keeps) times.block.again = times.block.forward;
   return times;
 }
 

@@ -4,8 +4,8 @@
 #pragma once
 
 #include "base/clock.h"
-#include "base/types.h"
 #include "nn/transformer.h"
+#include "paper/memory_options.h"
 
 #include <cstdint>
 #include <string>
@@ -25,6 +25,7 @@ struct SegmentTimes {
   std::int64_t forward = 0;
   std::int64_t backward = 0;
   std::vector<Completion> completions;  ///< in the order of time
+  std::int64_t again = 0;               ///< the second forward, if it is checkpointed
 };
 
 /// All blocks of a model are alike.
@@ -37,9 +38,7 @@ struct KernelTimes {
 
 /// Runs a model of one block forward and backward on the fake device, where each kernel advances
 /// the clock by its declared cost, and reads the clock between the segments. No data is allocated.
-/// @param batch B, sequences of a micro-batch @param length T, tokens of a sequence
-/// @param dtype in which the model computes
-KernelTimes kernel_times(const nn::TransformerConfig& config, std::int64_t batch,
-                         std::int64_t length, DType dtype, const CostModel& machine);
+KernelTimes kernel_times(const nn::TransformerConfig& config, const MemoryOptions& options,
+                         const CostModel& machine);
 
 }  // namespace fsdp::paper

@@ -59,8 +59,8 @@ void StepWalk::begin_phase(const char* name, int micro_step) const {
 }
 
 const std::string& StepWalk::name_of(std::size_t segment) const {
-  static const std::string kLoss = "loss";
-  return segment < segments_.size() ? shape_.segments[segment] : kLoss;
+  static const std::string loss = "loss";
+  return segment < segments_.size() ? shape_.segments[segment] : loss;
 }
 
 void StepWalk::walk_segment(std::size_t segment, const std::vector<MemoryPoint>& points,

@@ -1,5 +1,8 @@
 #include "paper/paper_tape.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace fsdp::paper {
 
 Value Tape::input(std::int64_t nbytes, bool needs_gradient) {
@@ -22,7 +25,7 @@ Value PaperTape::embedding(const std::string& name, std::int64_t out, const Weig
 Value PaperTape::linear(const std::string& name, const Value& x, std::int64_t out,
                         const Weight& weight) {
   start(name);
-  Value y{activation(out), nullptr};
+  Value y{result(name, out), nullptr};
   if (x.origin == nullptr && !weight.is_trained) return y;
   std::vector<Bytes> saved;
   if (weight.is_trained) saved.push_back(x.bytes);
@@ -51,8 +54,8 @@ Value PaperTape::rms_norm(const std::string& name, const Value& x, std::int64_t 
 Value PaperTape::attention(const Value& q, const Value& k, const Value& v, std::int64_t out,
                            std::int64_t lse_bytes, const std::vector<std::int64_t>& sizes) {
   start("attention");
-  Value y{activation(out), nullptr};
-  const Bytes lse = activation(lse_bytes);
+  Value y{result("self_attn", out), nullptr};
+  const Bytes lse = result("self_attn", lse_bytes);
   const std::vector<Origin> from{q.origin, k.origin, v.origin};
   if (q.origin == nullptr && k.origin == nullptr && v.origin == nullptr) return y;
   record("attention", out, {q.bytes, k.bytes, v.bytes, y.bytes, lse}, y).backward =
@@ -83,9 +86,9 @@ Value PaperTape::swiglu(const Value& gate, const Value& up, std::int64_t out) {
 
 Value PaperTape::add(const Value& x, Value y) {
   start("add");
-  Value sum{y.bytes, nullptr};
-  if (x.origin == nullptr && y.origin == nullptr) return sum;
   const std::int64_t out = y.bytes->nbytes();
+  Value sum{y.bytes.use_count() > 1 ? activation(out) : y.bytes, nullptr};
+  if (x.origin == nullptr && y.origin == nullptr) return sum;
   record("add", out, {}, sum).backward = [this, x_from = x.origin, y_from = y.origin](
                                              Operation&, const Bytes& dout) {
     pass(x_from, dout);
@@ -105,27 +108,73 @@ Value PaperTape::scale(const Value& x, std::int64_t out) {
   return y;
 }
 
-SegmentMemory PaperTape::run(Value x, std::int64_t out,
-                             const std::function<Value(const Value&)>& forward,
-                             bool& needs_gradient) {
-  SegmentMemory memory;
+void PaperTape::checkpoint(std::vector<std::string> kept_operations) {
+  pass_ = Pass::first;
+  kept_operations_ = std::move(kept_operations);
+}
+
+Bytes PaperTape::result(const std::string& operation, std::int64_t nbytes) {
+  const bool is_kept = pass_ != Pass::taped &&
+                       std::ranges::find(kept_operations_, operation) != kept_operations_.end();
+  if (!is_kept) return activation(nbytes);
+  if (pass_ == Pass::second) return std::exchange(kept_[next_kept_++], nullptr);
+  kept_.push_back(activation(nbytes));
+  return kept_.back();
+}
+
+// The output is held until the points have been taken.
+Value PaperTape::run_forward(const Value& x, const Forward& forward,
+                             std::vector<MemoryPoint>& points) {
   start("entry");
   meter_.points = {meter_.now};
   Value y = forward(x);
-  memory.forward = std::exchange(meter_.points, {});
+  points = std::exchange(meter_.points, {});
+  return y;
+}
+
+SegmentMemory PaperTape::run(std::int64_t in, std::int64_t out, const Forward& forward,
+                             bool& needs_gradient) {
+  SegmentMemory memory;
+  memory.is_checkpointed = pass_ == Pass::first;
+  Value x = input(in, needs_gradient);
+  Bytes gradient;
+  if (memory.is_checkpointed) {
+    run_forward({x.bytes, nullptr}, forward, memory.forward);
+    pass_ = Pass::second;
+    gradient = temp(out);
+  }
+  Value y = run_forward(x, forward, memory.is_checkpointed ? memory.again : memory.forward);
   const std::int64_t before = meter_.now.activation;
   x = {};
   memory.dropped = before - meter_.now.activation;
   const Origin last = y.origin;
   needs_gradient = last != nullptr;
   y = {};
+  if (memory.is_checkpointed) settle_checkpoint(needs_gradient, memory);
   if (!needs_gradient) return memory;
-  last->gradient = temp(out);
+  last->gradient = gradient == nullptr ? temp(out) : std::move(gradient);
   start("entry");
   meter_.points = {meter_.now};
   while (!operations_.empty()) run_backward();
   memory.backward = std::exchange(meter_.points, {});
   return memory;
+}
+
+// A checkpoint keeps its input and results, unless nobody will call it again.
+void PaperTape::settle_checkpoint(bool needs_gradient, SegmentMemory& memory) const {
+  if (needs_gradient) {
+    memory.dropped = 0;
+    memory.again.push_back({"its end", meter_.now.activation, meter_.now.temp});
+    return;
+  }
+  const std::int64_t kept = memory.again.front().activation - memory.forward.front().activation;
+  if (kept > 0) {
+    MemoryPoint end = memory.forward.back();
+    end.after = "its end";
+    end.activation -= kept;
+    memory.forward.push_back(std::move(end));
+  }
+  memory.again.clear();
 }
 
 Operation& Tape::record(const std::string& name, std::int64_t out, std::vector<Bytes> saved,

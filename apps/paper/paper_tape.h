@@ -94,6 +94,13 @@ class Tape {
 /// of its result.
 class PaperTape : public Tape {
  public:
+  using Forward = std::function<Value(const Value&)>;
+
+  /// The segment is checkpointed, and keeps the results of these operations (KeptResults).
+  void checkpoint(std::vector<std::string> kept_operations);
+  /// False in the first forward of a checkpoint.
+  bool is_recording() const { return pass_ != Pass::first; }
+
   Value embedding(const std::string& name, std::int64_t out, const Weight& table);
   Value linear(const std::string& name, const Value& x, std::int64_t out, const Weight& weight);
   Value rms_norm(const std::string& name, const Value& x, std::int64_t out, std::int64_t rstd_bytes,
@@ -102,21 +109,35 @@ class PaperTape : public Tape {
   Value attention(const Value& q, const Value& k, const Value& v, std::int64_t out,
                   std::int64_t lse_bytes, const std::vector<std::int64_t>& sizes);
   Value swiglu(const Value& gate, const Value& up, std::int64_t out);
-  /// The sum is written over y, which only this call holds.
+  /// The sum is written over y, unless a checkpoint keeps it.
   Value add(const Value& x, Value y);
   Value scale(const Value& x, std::int64_t out);
 
-  /// Runs the segment forward and backward; `forward` maps its input to its output.
-  /// @param needs_gradient set to whether the output does
-  SegmentMemory run(Value x, std::int64_t out, const std::function<Value(const Value&)>& forward,
+  /// Runs the segment forward and backward; `forward` maps its input, of `in` bytes, to its output,
+  /// of `out`. It is called a second time for a checkpoint.
+  /// @param needs_gradient whether the input does; set to whether the output does
+  SegmentMemory run(std::int64_t in, std::int64_t out, const Forward& forward,
                     bool& needs_gradient);
 
  private:
+  enum class Pass {
+    taped,
+    first,   // of a checkpoint: nothing is recorded
+    second,  // recorded, in backward
+  };
+  Bytes result(const std::string& operation, std::int64_t nbytes);
+  Value run_forward(const Value& x, const Forward& forward, std::vector<MemoryPoint>& points);
+  void settle_checkpoint(bool needs_gradient, SegmentMemory& memory) const;
   void add_weight_gradient(const Weight& weight);
   // As in autograd/node.h and autograd/rows.h.
   void target(const Origin& origin);
   void pass(const Origin& origin, const Bytes& gradient);
   Bytes over_or_fresh(const Bytes& saved, std::int64_t nbytes);
+
+  Pass pass_ = Pass::taped;
+  std::vector<std::string> kept_operations_;
+  std::vector<Bytes> kept_;  // their results, in order
+  std::size_t next_kept_ = 0;
 };
 
 }  // namespace fsdp::paper

@@ -34,10 +34,12 @@ class PaperModel {
     const std::int64_t x = row_bytes(config_.hidden_size);
     std::vector<SegmentMemory> all;
     bool needs_gradient = false;
-    const auto run = [&](std::int64_t in, std::int64_t out, auto&& forward) {
+    const auto run = [&](std::int64_t in, std::int64_t out, auto&& forward,
+                         bool is_checkpointed = false) {
       PaperTape tape;
       tape_ = &tape;
-      all.push_back(tape.run(tape.input(in, needs_gradient), out, forward, needs_gradient));
+      if (is_checkpointed) tape.checkpoint(kept_operations());
+      all.push_back(tape.run(in, out, forward, needs_gradient));
     };
     run(0, x, [&](const Value&) {
       Weight table = weight("model.embed_tokens", config_.vocab_size * config_.hidden_size);
@@ -46,13 +48,20 @@ class PaperModel {
     });
     for (std::int64_t i = 0; i < config_.num_hidden_layers; ++i) {
       path_ = fmt::format("model.layers.{}.", i);
-      run(x, x, [&](const Value& input) { return block(input); });
+      run(
+          x, x, [&](const Value& input) { return block(input); },
+          has_tape_ && options_.recipe.checkpoints_block(i));
     }
     run(x, row_bytes(config_.vocab_size), [&](const Value& input) { return head(input); });
     return all;
   }
 
  private:
+  std::vector<std::string> kept_operations() const {
+    const optim::Recipe& recipe = options_.recipe;
+    if (recipe.checkpointing != Checkpointing::operations) return {};
+    return recipe.kept_operations;
+  }
   // The scopes are those of nn/layers.cpp: a value that is still named, or within the same
   // expression, is still held.
   Value block(const Value& x) {
@@ -120,7 +129,8 @@ class PaperModel {
 
   std::int64_t row_bytes(std::int64_t width) const { return element_ * rows_ * width; }
   Weight weight(const std::string& module, std::int64_t numel) const {
-    return {element_ * numel, has_tape_ && is_trained(options_, module + ".weight")};
+    return {element_ * numel,
+            has_tape_ && tape_->is_recording() && is_trained(options_, module + ".weight")};
   }
 
   const nn::TransformerConfig& config_;
@@ -158,18 +168,23 @@ std::shared_ptr<const SegmentMemory> shared(SegmentMemory segment) {
   return std::make_shared<const SegmentMemory>(std::move(segment));
 }
 
-// All blocks are alike.
+SegmentMemory checkpointed_block(nn::TransformerConfig config, MemoryOptions options,
+                                 std::int64_t length) {
+  config.num_hidden_layers = options.recipe.checkpoint_every = 1;
+  return segments_on_paper(config, options, length)[1];
+}
+
+// All blocks are alike, but for their checkpoints.
 Segments uniform_segments(const nn::TransformerConfig& config, const MemoryOptions& options,
                           std::int64_t length, const ActivationTable& table) {
-  SegmentMemory block = table.block;
-  if (options.recipe.checkpointing != Checkpointing::none) {
-    nn::TransformerConfig one_block = config;
-    one_block.num_hidden_layers = 1;
-    const auto untaped = segments_on_paper(one_block, options, length, /*has_tape=*/false);
-    block = checkpointed(block, untaped[1]);
-  }
+  const optim::Recipe& recipe = options.recipe;
+  const auto block = shared(table.block);
+  const auto again =
+      recipe.checkpoints_blocks() ? shared(checkpointed_block(config, options, length)) : nullptr;
   Segments all{shared(table.embedding)};
-  all.resize(static_cast<std::size_t>(1 + config.num_hidden_layers), shared(std::move(block)));
+  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    all.push_back(recipe.checkpoints_block(i) ? again : block);
+  }
   all.push_back(shared(table.head));
   return all;
 }
@@ -179,15 +194,10 @@ Segments segments_of(const nn::TransformerConfig& config, const MemoryOptions& o
   if (options.recipe.trains_all()) {
     return uniform_segments(config, options, length, table);
   }
-  std::vector<SegmentMemory> taped = segments_on_paper(config, options, length);
-  if (options.recipe.checkpointing != Checkpointing::none) {
-    const auto untaped = segments_on_paper(config, options, length, /*has_tape=*/false);
-    for (std::size_t i = 1; i + 1 < taped.size(); ++i) {
-      taped[i] = checkpointed(taped[i], untaped[i]);
-    }
-  }
   Segments all;
-  for (SegmentMemory& each : taped) all.push_back(shared(std::move(each)));
+  for (SegmentMemory& each : segments_on_paper(config, options, length)) {
+    all.push_back(shared(std::move(each)));
+  }
   return all;
 }
 

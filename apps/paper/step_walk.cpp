@@ -266,8 +266,8 @@ void StepWalk::backward_segment(std::size_t segment, int m, MicroStepMemory& mem
   snap(name, CallState::after_pre_backward, memory);
   if (is_inside) {
     walk_segment(segment, segments_[segment]->again, walks_[segment]->again, /*is_backward=*/true,
-                 times_of(segment).forward);
-    books_.compute_for(TimePart::recomputation, times_of(segment).forward);
+                 times_of(segment).again);
+    books_.compute_for(TimePart::recomputation, times_of(segment).again);
   }
   compute_backward(segment, m);
   snap(name, CallState::before_post_backward, memory);
@@ -287,7 +287,7 @@ void StepWalk::forward_again(std::size_t segment, MicroStepMemory& memory) {
   }
   snap(name, CallState::after_pre_forward, memory);
   books_.walk(walks_[segment]->again_body);
-  books_.compute_for(TimePart::recomputation, times_of(segment).forward);
+  books_.compute_for(TimePart::recomputation, times_of(segment).again);
   snap(name, CallState::before_post_forward, memory);
   post_forward(unit, /*has_tape=*/true);
   snap(name, CallState::after_post_forward, memory);

@@ -8,10 +8,7 @@ namespace fsdp::paper {
 
 TimeFormula::TimeFormula(const nn::TransformerConfig& config, const MemoryOptions& options,
                          const CostModel& machine)
-    : TimeFormula(config, options, machine,
-                  kernel_times(config, options.batch, options.length_of(config),
-                               options.recipe.precision.param_dtype_for(DType::float32), machine)) {
-}
+    : TimeFormula(config, options, machine, kernel_times(config, options, machine)) {}
 
 TimeFormula::TimeFormula(const nn::TransformerConfig& config, const MemoryOptions& options,
                          const CostModel& machine, const KernelTimes& kernels) {

@@ -18,10 +18,9 @@ using paper::MemorySpace;
 const paper::KernelTimes& Evaluator::kernels_for(const MemoryOptions& options) {
   const std::int64_t length = options.length_of(model_);
   const DType dtype = options.recipe.precision.param_dtype_for(DType::float32);
-  const auto [entry, is_new] = kernels_.try_emplace({options.batch, length, dtype});
-  if (is_new) {
-    entry->second = paper::kernel_times(model_, options.batch, length, dtype, machine_);
-  }
+  const bool keeps = options.recipe.checkpointing == optim::Checkpointing::operations;
+  const auto [entry, is_new] = kernels_.try_emplace({options.batch, length, dtype, keeps});
+  if (is_new) entry->second = paper::kernel_times(model_, options, machine_);
   return entry->second;
 }
 

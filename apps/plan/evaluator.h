@@ -56,7 +56,7 @@ class Evaluator {
 
   nn::TransformerConfig model_;
   CostModel machine_;
-  std::map<std::tuple<std::int64_t, std::int64_t, DType>, paper::KernelTimes> kernels_;
+  std::map<std::tuple<std::int64_t, std::int64_t, DType, bool>, paper::KernelTimes> kernels_;
   std::map<std::pair<int, optim::Partition>, int> busiest_;  // rank, by W
 };
 

@@ -1,5 +1,6 @@
 #include "strategies/trained_model.h"
 
+#include "autograd/kept_results.h"
 #include "base/check.h"
 #include "comm/replicas.h"
 #include "nn/lora.h"
@@ -15,6 +16,7 @@
 
 namespace fsdp::strategies {
 
+using optim::Checkpointing;
 using optim::Strategy;
 
 FullyShardOptions shard_options(const optim::Recipe& recipe) {
@@ -29,6 +31,39 @@ FullyShardOptions shard_options(const optim::Recipe& recipe) {
     return optimizer.decays(each.path);
   };
   return options;
+}
+
+namespace {
+
+std::vector<nn::Module*> checkpointed_blocks(nn::TransformerLM& model,
+                                             const optim::Recipe& recipe) {
+  std::vector<nn::Module*> blocks;
+  for (const auto& block : model.blocks()) blocks.push_back(block.get());
+  std::int64_t index = 0;
+  std::erase_if(blocks, [&](nn::Module*) { return !recipe.checkpoints_block(index++); });
+  return blocks;
+}
+
+}  // namespace
+
+// While evaluating there is no second call, so nothing is kept for it.
+void checkpoint_blocks(nn::TransformerLM& model, const optim::Recipe& recipe) {
+  for (nn::Module* block : checkpointed_blocks(model, recipe)) {
+    if (recipe.checkpointing == Checkpointing::inside) checkpoint(*block);
+    if (recipe.checkpointing != Checkpointing::operations) continue;
+    block->wrap_forward(
+        [kept = recipe.kept_operations](nn::Module& self, const Variable& x, const nn::Call& call) {
+          return Checkpoint::run(self, x, grad_enabled() ? keeping(call, kept) : call);
+        });
+  }
+}
+
+void checkpoint_units(nn::TransformerLM& model, const optim::Recipe& recipe,
+                      ShardedModel& sharded) {
+  if (recipe.checkpointing != Checkpointing::around) return;
+  for (nn::Module* block : checkpointed_blocks(model, recipe)) {
+    checkpoint_around(sharded.unit(block->path()));
+  }
 }
 
 TrainedModel::TrainedModel(const Build& build, const optim::Recipe& recipe,
@@ -55,9 +90,7 @@ std::shared_ptr<nn::TransformerLM> TrainedModel::prepared(const Build& build) co
     const std::optional<bool> is_trained = recipe_.says_trained(each.path);
     if (is_trained) each.variable.set_requires_grad(*is_trained);
   }
-  if (recipe_.checkpointing == optim::Checkpointing::inside) {
-    for (const auto& block : model->blocks()) checkpoint(*block);
-  }
+  checkpoint_blocks(*model, recipe_);
   return model;
 }
 
@@ -68,9 +101,7 @@ void TrainedModel::shard(const Build& build) {
   shards_ = recipe_.replicas == 1 ? group_ : make_mesh(*group_, recipe_.replicas);
   auto sharded = fully_shard(*model_, shards_, std::move(options));
   sharded->attach_optimizer([this] { return recipe_.optimizer.make(); });
-  if (recipe_.checkpointing == optim::Checkpointing::around) {
-    for (const auto& block : model_->blocks()) checkpoint_around(sharded->unit(block->path()));
-  }
+  checkpoint_units(*model_, recipe_, *sharded);
   sharded_ = sharded.get();
   gradients_ = std::move(sharded);
 }

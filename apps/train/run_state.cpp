@@ -128,7 +128,8 @@ bool may_differ(const config::TrainConfig& config, const std::string& key) {
   if (key == kCompression) return config.recipe.strategy == optim::Strategy::fsdp;  // likewise
   // Where the numbers are computed, not which: every strategy gives the same bits at every W.
   if (key.starts_with("parallel.") || key == "training.no_sync" ||
-      key == "training.activation_checkpoint") {
+      key == "training.activation_checkpoint" || key == "training.checkpoint_every" ||
+      key == "training.kept_operations") {
     return true;
   }
   if (key == "training.prescale_gradients") return !config.has_float16();  // it moves the range

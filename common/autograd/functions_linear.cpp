@@ -1,4 +1,5 @@
 #include "autograd/functions.h"
+#include "autograd/kept_results.h"
 #include "autograd/node.h"
 #include "autograd/rows.h"
 
@@ -57,10 +58,13 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias)
              "linear: input {} does not fit weight {}", to_string(x.shape()),
              to_string(weight.shape()));
   const Tensor rows = as_rows(x.data());
-  const Tensor out =
-      Tensor::empty(with_last(x.data(), w.size(0)), x.data().dtype(), x.data().device());
-  ops::matmul(as_rows(out), rows, Transpose::no, w, Transpose::yes);
-  if (bias.is_defined()) ops::add_row(as_rows(out), bias.data());
+  Tensor out;
+  if (!KeptResults::take({&out})) {
+    out = Tensor::empty(with_last(x.data(), w.size(0)), x.data().dtype(), x.data().device());
+    ops::matmul(as_rows(out), rows, Transpose::no, w, Transpose::yes);
+    if (bias.is_defined()) ops::add_row(as_rows(out), bias.data());
+    KeptResults::keep({out});
+  }
   // Only the weight's gradient needs x, and a frozen weight has none.
   const Tensor saved = weight.requires_grad() ? rows : Tensor();
   return Node::record(std::make_shared<LinearNode>(saved, w), {x, weight, bias}, out);

@@ -1,4 +1,5 @@
 #include "autograd/functions.h"
+#include "autograd/kept_results.h"
 #include "autograd/node.h"
 #include "autograd/rows.h"
 
@@ -105,19 +106,27 @@ Variable rope_attention(const Variable& q, const Variable& k, const Variable& v,
   FSDP_CHECK(k.shape() == kv_shape && v.shape() == kv_shape,
              "rope_attention: k {} and v {} must both be {}", to_string(k.shape()),
              to_string(v.shape()), to_string(kv_shape));
-  const Tensor out = empty_like(query);
-  RopeAttentionNode::Saved saved{
-      .q = query.view({batch, length, heads, width}),
-      .k = k.data().view({batch, length, kv_heads, width}),
-      .v = v.data().view({batch, length, kv_heads, width}),
-      .out = out.view({batch, length, heads, width}),
-      .lse = Tensor::empty({batch, heads, length}, wide_of(query.dtype()), query.device()),
-      .cos = cos,
-      .sin = sin};
-  ops::rope(saved.q, cos, sin, false);
-  ops::rope(saved.k, cos, sin, false);
-  ops::attention(saved.out, saved.lse, saved.q, saved.k, saved.v);
-  return Node::record(std::make_shared<RopeAttentionNode>(std::move(saved)), {q, k, v}, out);
+  Tensor out, lse;
+  const bool is_taken = KeptResults::take({&out, &lse});
+  if (!is_taken) {
+    out = empty_like(query);
+    lse = Tensor::empty({batch, heads, length}, wide_of(query.dtype()), query.device());
+  }
+  const RopeAttentionNode::Saved saved{.q = query.view({batch, length, heads, width}),
+                                       .k = k.data().view({batch, length, kv_heads, width}),
+                                       .v = v.data().view({batch, length, kv_heads, width}),
+                                       .out = out.view({batch, length, heads, width}),
+                                       .lse = lse,
+                                       .cos = cos,
+                                       .sin = sin};
+  for (const Tensor& each : {saved.q, saved.k}) {
+    if (!KeptResults::has_taken(each)) ops::rope(each, cos, sin, false);
+  }
+  if (!is_taken) {
+    ops::attention(saved.out, saved.lse, saved.q, saved.k, saved.v);
+    KeptResults::keep({out, lse});
+  }
+  return Node::record(std::make_shared<RopeAttentionNode>(saved), {q, k, v}, out);
 }
 
 Variable swiglu(const Variable& gate, const Variable& up) {

@@ -1,8 +1,13 @@
 #include "optim/recipe.h"
 
+#include "base/printable.h"
+
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 #include <tuple>
 
 namespace fsdp::optim {
@@ -70,11 +75,24 @@ void validate_sharding(const Recipe& recipe) {
       recipe.replicas == 1 ? fmt::format("parallel.ranks {}", recipe.ranks)
                            : fmt::format("the {} ranks of a replica", shards),
       shards);
+}
+
+void validate_checkpointing(const Recipe& recipe) {
+  static constexpr std::array<std::string_view, 8> kOperations{
+      "q_proj", "k_proj", "v_proj", "self_attn", "o_proj", "gate_proj", "up_proj", "down_proj"};
   refuse_recipe_if(
       recipe.checkpointing == Checkpointing::around && recipe.strategy != Strategy::fsdp,
       "training.activation_checkpoint",
       "is around units, but strategy {} has no units; checkpoint inside blocks",
       name_of(recipe.strategy));
+  refuse_recipe_if(recipe.checkpoint_every < 1, "training.checkpoint_every",
+                   "is {}, must be at least 1", recipe.checkpoint_every);
+  for (const std::string& each : recipe.kept_operations) {
+    refuse_recipe_if(std::ranges::find(kOperations, each) == kOperations.end(),
+                     "training.kept_operations",
+                     "has '{}', which is no operation of a block; use some of {}", printable(each),
+                     fmt::join(kOperations, ", "));
+  }
 }
 
 }  // namespace
@@ -126,6 +144,7 @@ std::optional<bool> Recipe::says_trained(const std::string& path) const {
 
 void Recipe::validate() const {
   validate_ranks(*this);
+  validate_checkpointing(*this);
   validate_sharding(*this);
   validate_offload(*this);
   refuse_recipe_if(micro_steps < 1 || micro_steps_per_reduction < 1 ||

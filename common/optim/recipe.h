@@ -36,9 +36,8 @@ const char* name_of(Strategy strategy);  ///< "zero1"
 enum class Checkpointing {
   none,
   inside,      ///< FSDP(checkpoint(block)); without FSDP, checkpoint(block)
+  operations,  ///< inside, but the results of some operations are kept (Recipe::kept_operations)
   around,      ///< checkpoint(FSDP(block)); fsdp only
-  operations,  ///< inside, but the results of attention and of every second product are kept;
-               ///< known of PyTorch alone (apps/paper): no training here has it
 };
 
 /// Of Strategy::fsdp, as in FullyShardOptions; offload also of zero1 and zero2.
@@ -99,7 +98,10 @@ struct Recipe {
   MixedPrecision precision = {};      ///< over masters of float32
   Sharding sharding = {};
   Checkpointing checkpointing = Checkpointing::none;
-  int checkpoint_every = 1;  ///< n: of n blocks, the last one is checkpointed; 1 in a training here
+  int checkpoint_every = 1;  ///< n: of n blocks, the last one is checkpointed
+  /// Products and attention of a block, as KeptResults names them: attention and, as in torchtitan,
+  /// every second product. Of down_proj's result, no backward has need.
+  std::vector<std::string> kept_operations = {"q_proj", "v_proj", "self_attn", "gate_proj"};
   std::size_t bucket_bytes = kBucketBytes;  ///< ddp, zero1: gradients reduced together
   ZeroOptions zero = {};  ///< zero1, zero2; of these, `reductions` counts for single and ddp too
   OptimizerChoice optimizer = {};
@@ -114,6 +116,9 @@ struct Recipe {
   bool trains_all() const { return !has_lora() && frozen.empty(); }
   bool has_lora() const { return lora.rank > 0; }
   bool checkpoints_blocks() const { return checkpointing != Checkpointing::none; }
+  bool checkpoints_block(std::int64_t index) const {
+    return checkpoints_blocks() && (index + 1) % checkpoint_every == 0;
+  }
   /// Whether the parameter of this path is trained, if `trained` or `frozen` names it; of both,
   /// `trained` counts.
   std::optional<bool> says_trained(const std::string& path) const;

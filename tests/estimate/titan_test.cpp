@@ -61,13 +61,12 @@ TEST_CASE("where torchtitan's file is silent, its defaults count, and a line say
   CHECK(config.schedule.lr == 8e-4);
   CHECK(config.schedule.warmup_steps == 200);
   CHECK(config.schedule.decay_steps == 9800);
-  CHECK_THAT(config.titan.selective,
-             contains("llama.toml (torchtitan's default): activation_checkpoint.mode: is "
-                      "selective (2)"));
+  CHECK(config.recipe.checkpointing == optim::Checkpointing::inside);
+  CHECK(config.recipe.checkpoint_every == 2);
   CHECK(warns(made, {"llama.toml: is torchtitan's, whose defaults count where it is silent: ",
                      "training.mixed_precision_param bfloat16", "training.seq_len 2048",
-                     "training.global_batch_size -1", "activation_checkpoint.mode selective",
-                     "lr_scheduler.warmup_steps 200"}));
+                     "training.global_batch_size -1", "training.activation_checkpoint block",
+                     "training.checkpoint_every 2", "lr_scheduler.warmup_steps 200"}));
   // The command line beats them, and a file with a key of ours alone is ours.
   CHECK(load_titan(kLlama, {"--training.mixed_precision_param=float32"})
             .train.recipe.precision.param_dtype == DType::float32);
@@ -167,21 +166,30 @@ TEST_CASE("torchtitan's way to name the file, and its runner's eight ranks", "[e
       8);
 }
 
-TEST_CASE("selective checkpointing is bounded by none and full", "[estimator][titan]") {
-  for (const std::string option : {"2", "op"}) {
-    EstimatorConfig config = load_titan(
-        kLlama + "[activation_checkpoint]\nmode = \"selective\"\nselective_ac_option = \"" +
-        option + "\"\n[training]\nlocal_batch_size = 1\n");
-    CHECK_FALSE(config.train.recipe.checkpoints_blocks());
-    bound_selective(config);
-    CHECK_THAT(config.warnings.back(),
-               contains("llama.toml:5: activation_checkpoint.mode: is selective (" + option +
-                        "): the peak is between 17.65 GiB, with full, and 23.22 GiB, with none"));
+TEST_CASE("selective checkpointing is every n-th block, or every second product",
+          "[estimator][titan]") {
+  using optim::Checkpointing;
+  const auto recipe = [](const std::string& option, const Words& words = {}) {
+    return load_titan(kLlama + "[activation_checkpoint]\nmode = \"selective\"\n" + option, words)
+        .train.recipe;
+  };
+  const auto is = [](const optim::Recipe& found, Checkpointing checkpointing, int every) {
+    return found.checkpointing == checkpointing && found.checkpoint_every == every;
+  };
+  CHECK(is(recipe(""), Checkpointing::inside, 2));
+  CHECK(is(recipe("selective_ac_option = \"3\"\n"), Checkpointing::inside, 3));
+  CHECK(is(recipe("selective_ac_option = \"op\"\n"), Checkpointing::operations, 1));
+  // n belongs to the mode that counts.
+  CHECK(is(recipe("selective_ac_option = \"3\"\n", {"--activation_checkpoint.mode=full"}),
+           Checkpointing::inside, 1));
+  CHECK(is(recipe("", {"--activation_checkpoint.mode=none"}), Checkpointing::none, 1));
+  CHECK(is(recipe("", {"--training.checkpoint_every=4"}), Checkpointing::inside, 4));
+  for (const std::string option : {"0", "two", "-1", ""}) {
+    CHECK_THAT(
+        message_of<InputError>([&] { recipe("selective_ac_option = \"" + option + "\"\n"); }),
+        contains("llama.toml:6: activation_checkpoint.selective_ac_option: is ") &&
+            contains("must be op, or n for every n-th block"));
   }
-  EstimatorConfig none = load_titan(kWholeFile);
-  const std::size_t before = none.warnings.size();
-  bound_selective(none);
-  CHECK(none.warnings.size() == before);
 }
 
 TEST_CASE("torchtitan's schedule is a warm-up, a stable phase and a decay", "[estimator][titan]") {

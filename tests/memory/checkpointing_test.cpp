@@ -18,11 +18,23 @@ MemoryCase checkpointed_case(Strategy placement, int world_size, Checkpointing c
   return test_case;
 }
 
-/// As one process, as DDP, and as FSDP in both nestings, on every number of ranks.
+/// Some products, and results that nobody's backward needs.
+MemoryCase keeping_case(Strategy placement, int world_size, std::vector<std::string> operations) {
+  MemoryCase test_case = checkpointed_case(placement, world_size, Checkpointing::operations);
+  if (!operations.empty()) test_case.options.recipe.kept_operations = std::move(operations);
+  return test_case;
+}
+
+/// As one process, as DDP, and as FSDP in both nestings, on every number of ranks; and with results
+/// that are kept.
 template <class Check>
 void everywhere(Check&& check) {
   check(checkpointed_case(Strategy::single, 1, Checkpointing::inside));
+  check(keeping_case(Strategy::single, 1, {}));
+  check(keeping_case(Strategy::single, 1, {"k_proj", "o_proj", "up_proj", "down_proj"}));
   for (const int world_size : {1, 2, 3, 4}) {
+    check(keeping_case(Strategy::fsdp, world_size, {}));
+    check(keeping_case(Strategy::ddp, world_size, {"self_attn"}));
     check(checkpointed_case(Strategy::ddp, world_size, Checkpointing::inside));
     check(checkpointed_case(Strategy::fsdp, world_size, Checkpointing::inside));
     check(checkpointed_case(Strategy::fsdp, world_size, Checkpointing::around));
@@ -83,6 +95,16 @@ TEST_CASE("Checkpointed blocks of LoRA and of partly frozen models hold what the
   for (const auto& part : parts) {
     everywhere([&](MemoryCase test_case) {
       train_only(test_case, part);
+      CHECK(difference(test_case) == "");
+    });
+  }
+}
+
+TEST_CASE("Every second block, and every third, checkpointed hold what the formula says") {
+  for (const int every : {2, 3}) {
+    everywhere([&](MemoryCase test_case) {
+      test_case.model.num_hidden_layers = 5;
+      test_case.options.recipe.checkpoint_every = every;
       CHECK(difference(test_case) == "");
     });
   }

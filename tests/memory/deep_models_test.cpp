@@ -25,9 +25,7 @@ Walked walk(const nn::TransformerConfig& model, const MemoryOptions& options,
   Books books(options);
   books.open_bytes(space);
   books.open_traffic();
-  const DType dtype = options.recipe.precision.param_dtype_for(DType::float32);
-  books.open_clock(machine,
-                   kernel_times(model, options.batch, options.length_of(model), dtype, machine));
+  books.open_clock(machine, kernel_times(model, options, machine));
   StepWalk walk(model, options, books);
   walk.set_recording(is_recorded);
   Walked walked;
@@ -90,6 +88,8 @@ TEST_CASE("Of a deep model, blocks that find what the one before found are walke
               if (number % 4 == 1) options.recipe.precision = {DType::bfloat16, DType::float32};
               if (number % 5 == 1) options.recipe.checkpointing = Checkpointing::inside;
               if (number % 5 == 2) options.recipe.checkpointing = Checkpointing::around;
+              if (number % 5 == 3) options.recipe.checkpointing = Checkpointing::operations;
+              if (number % 2 == 1) options.recipe.checkpoint_every = 3;
               model.tie_word_embeddings = number % 7 == 3;
               CAPTURE(layers, depth, limit, replicas, number);
               check_alike(model, options, kMachines[static_cast<std::size_t>(number) % 3]);

@@ -343,8 +343,8 @@ std::string describe(const MemoryCase& test_case) {
       name_of(options.recipe.precision.reduce_dtype_for(DType::float32)),
       test_case.model.tie_word_embeddings ? ", tied" : "",
       options.recipe.checkpointing == optim::Checkpointing::none     ? ""
-      : options.recipe.checkpointing == optim::Checkpointing::inside ? ", checkpointed"
-                                                                     : ", checkpointed around",
+      : options.recipe.checkpointing == optim::Checkpointing::around ? ", checkpointed around"
+                                                                     : ", checkpointed inside",
       options.recipe.sharding.offload.grads       ? ", offload"
       : options.recipe.sharding.offload.params    ? ", offload of parameters"
       : options.recipe.sharding.offload.optimizer ? ", offload of the optimizer"

@@ -25,6 +25,24 @@ TEST_CASE("A step with blocks checkpointed inside takes what the formula says") 
   }
 }
 
+TEST_CASE("A step that computes a part of a block again takes what the formula says") {
+  const std::vector<std::vector<std::string>> lists = {
+      optim::Recipe{}.kept_operations, {"self_attn"}, {"k_proj", "down_proj"}};
+  for (const auto& kept : lists) {
+    for (const int every : {1, 2}) {
+      for (const Strategy placement : {Strategy::single, Strategy::ddp, Strategy::fsdp}) {
+        MemoryCase test_case = timed_case(placement == Strategy::single ? 1 : 3);
+        test_case.options.recipe.strategy = placement;
+        test_case.options.recipe.checkpointing = Checkpointing::operations;
+        test_case.options.recipe.kept_operations = kept;
+        test_case.options.recipe.checkpoint_every = every;
+        test_case.options.recipe.micro_steps = 2;
+        check_times(test_case);
+      }
+    }
+  }
+}
+
 TEST_CASE("A step with blocks checkpointed from around takes what the formula says") {
   for (const auto reshard : {ReshardAfterForward::always(), ReshardAfterForward::never(),
                              ReshardAfterForward::within(2)}) {

@@ -27,8 +27,8 @@ TrainingCase in(const World& world, Checkpointing checkpointed, TrainingCase opt
 }
 
 std::vector<Checkpointing> nestings_of(const World& world) {
-  if (world.strategy != Strategy::fsdp) return {Checkpointing::inside};
-  return {Checkpointing::inside, Checkpointing::around};
+  if (world.strategy != Strategy::fsdp) return {Checkpointing::inside, Checkpointing::operations};
+  return {Checkpointing::inside, Checkpointing::operations, Checkpointing::around};
 }
 
 }  // namespace
@@ -64,7 +64,8 @@ TEST_CASE("Checkpointing blocks under every way to reshard, and at every depth")
   base.micro_batches = 4;
   base.recipe.clip = 0.5;
   const TrainingResult expected = train(base);
-  const Checkpointing nesting = GENERATE(Checkpointing::inside, Checkpointing::around);
+  const Checkpointing nesting =
+      GENERATE(Checkpointing::inside, Checkpointing::operations, Checkpointing::around);
   for (const auto& reshard : {ReshardAfterForward::always(), ReshardAfterForward::never(),
                               ReshardAfterForward::within(2)}) {
     for (const int depth : {0, 1, 2}) {
@@ -98,9 +99,29 @@ TEST_CASE("Checkpointing blocks with tied, frozen and ignored parameters, and wi
           "");
     CHECK(difference(train(in({Strategy::ddp, 2}, Checkpointing::inside, base)), expected) == "");
   }
-  for (const Checkpointing nesting : {Checkpointing::inside, Checkpointing::around}) {
+  for (const Checkpointing nesting :
+       {Checkpointing::inside, Checkpointing::operations, Checkpointing::around}) {
     CAPTURE(what, static_cast<int>(nesting));
     CHECK(difference(train(in({Strategy::fsdp, ranks}, nesting, ignoring)), expected) == "");
+  }
+}
+
+TEST_CASE("Whatever results a checkpoint keeps, and of whichever blocks, the bits are the same") {
+  TrainingCase base;
+  base.model.num_hidden_layers = 3;
+  const TrainingResult expected = train(base);
+  const std::vector<std::vector<std::string>> lists = {
+      {}, {"q_proj"}, {"k_proj", "self_attn"}, {"o_proj", "down_proj"}, {"v_proj", "up_proj"}};
+  for (const std::vector<std::string>& kept : lists) {
+    for (const int every : {1, 2, 4}) {
+      for (const World& world : {World{Strategy::single, 1}, {Strategy::fsdp, 2}}) {
+        TrainingCase options = in(world, Checkpointing::operations, base);
+        options.recipe.kept_operations = kept;
+        options.recipe.checkpoint_every = every;
+        CAPTURE(kept, every, world.ranks);
+        CHECK(difference(train(options), expected) == "");
+      }
+    }
   }
 }
 

@@ -76,9 +76,7 @@ class RankTraining {
       const std::optional<bool> is_trained = options_.recipe.says_trained(each.path);
       if (is_trained) Variable(each.variable).set_requires_grad(*is_trained);
     }
-    if (options_.recipe.checkpointing == Checkpointing::inside) {
-      for (const auto& block : model_->blocks()) checkpoint(*block);
-    }
+    strategies::checkpoint_blocks(*model_, options_.recipe);
 
     std::shared_ptr<ProcessGroup> shared(group_, [](ProcessGroup*) {});
     if (options_.recipe.strategy != Strategy::fsdp) {
@@ -99,9 +97,7 @@ class RankTraining {
           options_.recipe.replicas == 1 ? shared : make_mesh(*shared, options_.recipe.replicas);
       auto made = fully_shard(*model_, group, sharding);
       made->attach_optimizer(make_optimizer);
-      if (options_.recipe.checkpointing == Checkpointing::around) {
-        for (const auto& block : model_->blocks()) checkpoint_around(made->unit(block->path()));
-      }
+      strategies::checkpoint_units(*model_, options_.recipe, *made);
       sharded = made.get();
       engine = std::move(made);
       if (options_.load_from) sharded->load_checkpoint(*options_.load_from);

@@ -20,6 +20,7 @@ using testing::TemporaryFolder;
 using Words = std::vector<std::string>;
 
 const std::string kBlock = "--training.activation_checkpoint=block";
+const std::string kOperations = "--training.activation_checkpoint=operations";
 
 config::TrainConfig configure(const Words& more, const std::string& checkpoint = "") {
   Words words = {"--model.preset=nano",
@@ -51,13 +52,19 @@ TEST_CASE("activation checkpoints change no bit, and the peak is the formula's",
     for (const Words& where : {kSingle, kDdp, kFsdp, kMesh}) {
       Words words = how;
       words.insert(words.end(), where.begin(), where.end());
-      const config::TrainConfig config = configure(words, kBlock);
-      const RunResult result = train(config);
-      CAPTURE(words.size(), config.recipe.strategy);
-      CHECK(result.losses == plain.losses);
-      CHECK(result.param_sha256 == plain.param_sha256);
-      CHECK(result.peak_bytes == bound_bytes(config));
-      CHECK(result.peak_bytes < train(configure(words)).peak_bytes);
+      const std::int64_t without = train(configure(words)).peak_bytes;
+      std::int64_t higher = without;
+      for (const std::string& which : {kOperations, kBlock}) {  // which keeps less
+        const config::TrainConfig config = configure(words, which);
+        const RunResult result = train(config);
+        CAPTURE(words.size(), config.recipe.strategy, which);
+        CHECK(result.losses == plain.losses);
+        CHECK(result.param_sha256 == plain.param_sha256);
+        CHECK(result.peak_bytes == bound_bytes(config));
+        CHECK(result.peak_bytes < without);
+        CHECK(result.peak_bytes <= higher);
+        higher = result.peak_bytes;
+      }
     }
   }
 }
@@ -91,7 +98,13 @@ TEST_CASE("a training goes on with activation checkpoints, and without", "[train
 
 TEST_CASE("an activation checkpoint that there is not is refused", "[config]") {
   CHECK(message_of<InputError>([] { configure({"--training.activation_checkpoint=full"}); }) ==
-        "command line: training.activation_checkpoint: is \"full\", must be one of none, block");
+        "command line: training.activation_checkpoint: is \"full\", must be one of none, block, "
+        "operations");
+  CHECK_THAT(message_of<InputError>([] { configure({"--training.kept_operations=q_proj,wq"}); }),
+             contains("training.kept_operations: has 'wq', which is no operation of a block; use "
+                      "some of q_proj, k_proj"));
+  CHECK_THAT(message_of<InputError>([] { configure({"--training.checkpoint_every=0"}); }),
+             contains("training.checkpoint_every: is 0"));
   CHECK(configure({}).recipe.checkpointing == optim::Checkpointing::none);
 }
 

@@ -73,8 +73,7 @@ std::optional<std::string> preset_of(const Own& own, foreign::Report& report) {
                             fmt::join(names, ", "), name));
 }
 
-void imply_defaults(TitanKeys& titan, AllGiven& all, const Own& own,
-                    const TitanSurroundings& around) {
+void imply_defaults(AllGiven& all, const Own& own, const TitanSurroundings& around) {
   std::vector<std::pair<std::string, std::string>> defaults = {
       {"training.mixed_precision_param", "bfloat16"},
       {"training.mixed_precision_reduce", "float32"},
@@ -109,14 +108,6 @@ void imply_defaults(TitanKeys& titan, AllGiven& all, const Own& own,
     if (key_named(around.keys, key).get() == value) continue;
     const Setting setting{key, around.file + kByDefault, value};
     all.insert(all.begin() + first++, {setting, key});
-  }
-  if (last_of(all, kCheckpoint) == nullptr) {
-    const auto option = own.find("activation_checkpoint.selective_ac_option");
-    titan.selective =
-        fmt::format("{}{}: {}: is selective ({})", around.file, kByDefault, kMode,
-                    option == own.end() ? "2" : printable(option->second.value.value_or("")));
-    titan.selective_option = option == own.end() ? "2" : option->second.value.value_or("");
-    said.push_back(std::string(kMode) + " selective");
   }
   if (said.empty()) return;
   around.warnings.push_back(

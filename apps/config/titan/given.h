@@ -57,7 +57,6 @@ std::optional<std::string> preset_of(const Own& own, foreign::Report& report);
 void translate_parts(bool has_defaults, AllGiven& all, const Own& own,
                      const TitanSurroundings& around);
 /// torchtitan's defaults, where its file is silent.
-void imply_defaults(TitanKeys& titan, AllGiven& all, const Own& own,
-                    const TitanSurroundings& around);
+void imply_defaults(AllGiven& all, const Own& own, const TitanSurroundings& around);
 
 }  // namespace fsdp::config::titan

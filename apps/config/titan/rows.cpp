@@ -267,10 +267,11 @@ Table checkpoint() {
 Table recomputation() {
   return {
       own("activation_checkpoint.mode",
-          "`training.activation_checkpoint`; `full` is `block`, `selective` is bounded"),
-      own("activation_checkpoint.selective_ac_option", "named beside `selective`"),
+          "`training.activation_checkpoint`; `full` is `block`, `selective` as its option says"),
+      own("activation_checkpoint.selective_ac_option",
+          "`op` is `operations`, n is `training.checkpoint_every`"),
       idle("activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns",
-           "`selective` is bounded by none and full"),
+           "`op` keeps every second product, whatever its shape"),
       idle("activation_checkpoint.early_stop", "a block is computed again as a whole"),
       idle("activation_checkpoint.preserve_rng_state", "there is no randomness in a block"),
       idle("activation_checkpoint.determinism_check", kHow),
