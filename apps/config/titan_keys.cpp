@@ -28,7 +28,9 @@ std::optional<std::string> variable(const char* name) {
 const Row* row_of(const std::string& key) { return foreign::find(rows(), key); }
 
 // What torchtitan's files lack for a training here, and may be given in them.
-constexpr const char* kBeside[] = {"data.", "sample.", "export.", "metrics.", "checkpoint.from"};
+constexpr const char* kReshard = "parallel.reshard_after_forward";
+constexpr const char* kBeside[] = {"data.",    "sample.",         "export.",
+                                   "metrics.", "checkpoint.from", "memory_estimation.framework"};
 
 // Whether torchtitan's command line may have the key without a value.
 bool is_bare(const std::string& key) {
@@ -188,6 +190,7 @@ class Translator {
       if (!noted_.contains(group)) order_.push_back(group);
       noted_[group].push_back(printable(setting.key));
     } else if (verdict.decision == Decision::read) {
+      if (row.key == kReshard) titan_.reshards_always = setting.value == "always";
       Setting ours = setting;
       ours.key = row.key;
       if (!row.values.empty()) {

@@ -10,7 +10,9 @@
 #include "train/launch.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace fsdp::estimate {
@@ -63,6 +65,20 @@ void take_figures(CommandLine& line) {
       fmt::format("--figures: is \"{}\", must be published, or nothing", printable(line.figures)));
 }
 
+void take_compared(const std::string& names, CommandLine& line) {
+  for (std::size_t begin = 0; begin <= names.size();) {
+    const std::size_t end = std::min(names.find(',', begin), names.size());
+    const std::string name = names.substr(begin, end - begin);
+    if (!paper::framework_named(name)) {
+      throw InputError(fmt::format("--compare: has \"{}\", use {}, separated by commas",
+                                   printable(name), fmt::join(frameworks(), ", ")));
+    }
+    line.compare.push_back(name);
+    begin = end + 1;
+  }
+  if (line.compare.size() < 2) throw InputError("--compare: names one engine; give two or more");
+}
+
 void refuse_empty_paths(const CommandLine& line) {
   for (const auto& [name, value] : {std::pair("--config", line.config),
                                     {"--deepspeed", line.deepspeed},
@@ -108,6 +124,12 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
   options.add_choice("--framework", line.framework, frameworks(),
                      "whose engine the estimate is true of; else pytorch for a file of torchtitan, "
                      "and unshard for all others");
+  std::optional<std::string> compare;
+  options.add_text("--compare", compare,
+                   "print the same training in several engines, such as unshard,pytorch, side by "
+                   "side");
+  options.add_text("--measured", line.measured,
+                   "of a real run, such as 52.3GiB: say what could hide the difference");
   options.add_flag("--brief", line.is_brief, "print the answer alone, its first six lines");
   options.add_text("--memory", line.memory,
                    "of a device, such as 80GB: exit code 1 if it is not enough");
@@ -130,13 +152,19 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
                    "print each formula of the book's worksheet beside what the engine measures");
   line.planner.declare(options);
   // Of one estimate only.
-  for (const char* name :
-       {"--rank", "--round-to", "--html", "--modules", "--brief", "--margin", "--limit"}) {
+  for (const char* name : {"--rank", "--round-to", "--html", "--modules", "--brief", "--margin",
+                           "--limit", "--measured"}) {
     for (const char* mode :
          {"--plan", "--largest", "--which-strategy", "--sweep", "--figures", "--worksheet"}) {
       options.exclude(name, mode);
     }
   }
+  for (const char* other :
+       {"--framework", "--format", "--html", "--modules", "--brief", "--measured", "--plan",
+        "--largest", "--which-strategy", "--sweep", "--figures", "--worksheet"}) {
+    options.exclude("--compare", other);
+  }
+  options.exclude("--measured", "--format");
   for (const char* file : {"--config", "--deepspeed", "--keys", "--figures", "--worksheet"}) {
     options.exclude("--explain", file);
   }
@@ -161,6 +189,7 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
   line.overrides = options.unknown_words();
   take_file(line);
   if (has_figures) take_figures(line);
+  if (compare) take_compared(*compare, line);
   if (strategy) line.short_forms["parallel.strategy"] = *strategy;
   // A plan has a range of them, and chooses.
   if (line.planner.ranks && !line.planner.plan)

@@ -25,6 +25,8 @@ struct CommandLine {
   std::optional<std::string> margin;               ///< "15%" of what is needed
   std::optional<std::string> limit;                ///< "80GB" of the allocator
   std::string framework;                           ///< "pytorch"; empty: the file's own
+  std::vector<std::string> compare;                ///< frameworks; empty: one estimate
+  std::optional<std::string> measured;             ///< "52.3GiB" of the same training
   bool is_brief = false;                           ///< the answer alone
   std::string command;                             ///< all of it, to be given again
   int rank = 0;

@@ -76,6 +76,9 @@ std::string peak_table(const Estimate& estimate, const ByteScale& scale) {
     table.add(row);
   };
   for (const MemoryKind kind : report::kStack) {
+    const bool is_shown = std::ranges::any_of(
+        iterations, [&](const IterationMemory& each) { return scale.shows(each.peak[kind]); });
+    if (!is_shown) continue;
     add(std::string(name_of(kind)), [&](const Breakdown& peak) { return peak[kind]; });
   }
   table.rule();
@@ -142,12 +145,12 @@ std::string module_table(const Estimate& estimate, const ByteScale& scale, bool 
     table.add(total);
     for (const MemoryKind kind : report::kStack) {
       std::vector<std::string> row{"  " + std::string(name_of(kind))};
-      std::int64_t sum = 0;
+      bool is_shown = false;
       for (std::size_t i = 0; i < kColumns; ++i) {
         row.push_back(module->is_seen[i] ? scale.show(module->columns[i][kind]) : "none");
-        sum += module->columns[i][kind];
+        is_shown = is_shown || scale.shows(module->columns[i][kind]);
       }
-      if (sum > 0) table.add(row);
+      if (is_shown) table.add(row);
     }
   }
   return table.text();

@@ -37,6 +37,14 @@ std::string_view reason_of(MemoryKind kind) {
   return "";
 }
 
+// Between the units there is only the loss.
+std::string holder_of(const Holding& holding) {
+  if (!holding.unit.empty()) return holding.unit;
+  const bool is_computed =
+      holding.kind == MemoryKind::temp || holding.kind == MemoryKind::activation;
+  return is_computed ? "the loss" : "(no unit)";
+}
+
 }  // namespace
 
 std::string exact(std::int64_t nbytes) { return report::grouped(nbytes) + " B"; }
@@ -65,7 +73,7 @@ std::string where_is_the_peak(const Estimate& estimate, const ByteScale& scale) 
                            [&](MemoryKind kind) { return phase.peak[kind]; });
   TextTable table({"why", scale.unit().data(), "%", "<what it is"});
   for (const MemoryKind kind : kinds) {
-    if (phase.peak[kind] == 0) continue;
+    if (!scale.shows(phase.peak[kind])) continue;
     table.add({std::string(name_of(kind)), scale.show(phase.peak[kind]),
                fmt::format("{:.1f}", percent_of(phase.peak[kind], phase.peak.total())),
                std::string(reason_of(kind))});
@@ -78,8 +86,8 @@ std::string hot_spots(const Estimate& estimate, const ByteScale& scale) {
   TextTable table({"held at the peak by", "<kind", std::string(scale.unit())});
   for (std::size_t i = 0; i < std::min(kShown, estimate.at_peak.size()); ++i) {
     const Holding& each = estimate.at_peak[i];
-    table.add({each.unit.empty() ? "(no unit)" : each.unit, std::string(name_of(each.kind)),
-               scale.show(each.nbytes)});
+    if (!scale.shows(each.nbytes)) continue;
+    table.add({holder_of(each), std::string(name_of(each.kind)), scale.show(each.nbytes)});
   }
   std::string text = table.text();
   // Of modules inside of units: where the local peak is.
@@ -95,6 +103,7 @@ std::string hot_spots(const Estimate& estimate, const ByteScale& scale) {
   std::ranges::stable_sort(inner, std::greater<>(), rise);
   inner.resize(std::min<std::size_t>(inner.size(), 3));
   for (const ModuleMemory* each : inner) {
+    if (!scale.shows(rise(each))) continue;
     text += fmt::format("backward of {} rises by {} above what was held before it\n", each->name,
                         scale.with_unit(rise(each)));
   }
@@ -107,15 +116,20 @@ std::string communication_buffers(const Estimate& estimate, const ByteScale& sca
     header.push_back(fmt::format("iter {}", i));
   }
   TextTable table(header);
+  bool has_rows = false;
   for (const MemoryKind kind : {MemoryKind::all_gather, MemoryKind::unsharded_param,
                                 MemoryKind::reduce_scatter, MemoryKind::unsharded_grad}) {
     std::vector<std::string> row{std::string(name_of(kind))};
+    bool is_shown = false;
     for (const IterationMemory& each : estimate.run.iterations) {
       row.push_back(scale.show(each.highest[kind]));
+      is_shown = is_shown || scale.shows(each.highest[kind]);
     }
+    if (!is_shown) continue;
     table.add(row);
+    has_rows = true;
   }
-  return table.text();
+  return has_rows ? table.text() : "none\n";
 }
 
 std::string describe_savings(const Estimate& estimate, const ByteScale& scale) {

@@ -1,8 +1,10 @@
 #include "estimate/framework_choice.h"
 
 #include "base/check.h"
+#include "base/printable.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -42,12 +44,20 @@ std::vector<std::string> frameworks() {
 
 void choose_framework(const std::string& framework, EstimatorConfig& config) {
   config.framework = framework_of(config.train.titan);
-  if (!framework.empty()) config.framework = *paper::framework_named(framework);
+  const std::string& chosen = framework.empty() ? config.train.framework : framework;
+  if (const auto named = paper::framework_named(chosen)) {
+    config.framework = *named;
+  } else if (!chosen.empty()) {
+    throw InputError(fmt::format("{}: is {}, must be one of {}",
+                                 config.train.origin("memory_estimation.framework"),
+                                 printable(chosen), fmt::join(frameworks(), ", ")));
+  }
   if (config.framework == paper::Framework::unshard) {
     return switch_off_compiling(config);
   }
   config.habits = paper::habits_of(config.framework);
   config.habits.compiles_blocks = config.train.titan.compiles;
+  config.habits.frees_head = config.train.titan.reshards_always;
   try {
     paper::check_framework(memory_options(config));
   } catch (const optim::RecipeError& error) {

@@ -2,12 +2,14 @@
 #include "comm/world.h"
 #include "config/explain.h"
 #include "estimate/command_line.h"
+#include "estimate/comparison.h"
 #include "estimate/estimate.h"
 #include "estimate/figures.h"
 #include "estimate/published.h"
 #include "estimate/worksheet.h"
 #include "io/output_file.h"
 #include "plan/planner.h"
+#include "plan/quantity.h"
 #include "program/program.h"
 #include "train/bound.h"
 
@@ -34,6 +36,9 @@ int estimate(const CommandLine& line, const EstimatorConfig& config) {
   }
   const Estimate made = make_estimate(config);
   program::print_line(line.format == "json" ? to_json(made) : to_text(made, detail_of(line)));
+  if (line.measured) {
+    program::print_line(measured_text(made, plan::parse_bytes("--measured", *line.measured)));
+  }
   if (line.html) io::write_output_file(*line.html, to_html(made));
   return made.is_good() ? 0 : program::kFailed;
 }
@@ -54,6 +59,17 @@ int show_explanation(const CommandLine& line) {
 
 int show_keys(const std::string& format) {
   program::print_line(config::describe_format(format));
+  return 0;
+}
+
+/// The same command line, read for each engine.
+int compare(CommandLine line) {
+  std::vector<EstimatorConfig> configs;
+  for (const std::string& each : line.compare) {
+    line.framework = each;
+    configs.push_back(configure(line));
+  }
+  program::print_line(comparison_text(configs));
   return 0;
 }
 
@@ -97,6 +113,7 @@ int run(int argc, char** argv) {
   in_every_process([&] {
     line = read_command_line(argc, argv);
     if (!line || !line->figures.empty() || line->explain || !line->keys.empty()) return;
+    if (!line->compare.empty()) return;
     config = configure(*line);
     if (line->html && process_rank() == 0) io::probe_file(*line->html);
   });
@@ -104,6 +121,7 @@ int run(int argc, char** argv) {
   if (!line->figures.empty()) return process_rank() == 0 ? show_figures(line->figures) : 0;
   if (line->explain) return process_rank() == 0 ? show_explanation(*line) : 0;
   if (!line->keys.empty()) return process_rank() == 0 ? show_keys(line->keys) : 0;
+  if (!line->compare.empty()) return process_rank() == 0 ? compare(*line) : 0;
   if (line->worksheet) return process_rank() == 0 ? show_worksheet(*config) : 0;
   if (line->planner.is_mode()) return process_rank() == 0 ? plan(*line, *config) : 0;
   return estimate(*line, *config);

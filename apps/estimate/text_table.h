@@ -32,6 +32,8 @@ class ByteScale {
   /// KiB, MiB or GiB: the largest in which `highest` is at least 10.
   explicit ByteScale(std::int64_t highest);
   std::string_view unit() const { return unit_; }
+  /// Whether show() has a digit other than 0 for it.
+  bool shows(std::int64_t nbytes) const { return static_cast<double>(nbytes) >= 0.005 * size_; }
   /// "12.34", "-" for nothing.
   std::string show(std::int64_t nbytes) const;
   /// "12.34 GiB"

@@ -51,4 +51,13 @@ TorchHabits habits_of(Framework framework) {
   return {.root_holds_ends = is_old, .keeps_last_block = is_old, .norm_in_float32 = is_old};
 }
 
+std::vector<std::pair<std::string_view, bool TorchHabits::*>> torch_habits() {
+  return {{"embedding, last norm and output are kept in the root", &TorchHabits::root_holds_ends},
+          {"the last block stays gathered after forward", &TorchHabits::keeps_last_block},
+          {"norm and output are resharded after forward", &TorchHabits::frees_head},
+          {"RMSNorm is written out in float32", &TorchHabits::norm_in_float32},
+          {"the prediction lives on in float32", &TorchHabits::keeps_prediction},
+          {"blocks are compiled", &TorchHabits::compiles_blocks}};
+}
+
 }  // namespace fsdp::paper

@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace fsdp::paper {
@@ -31,5 +32,7 @@ struct TorchHabits {
   bool compiles_blocks = false;   ///< torch.compile of each block
 };
 TorchHabits habits_of(Framework framework);
+/// Each of them, as a sentence says it.
+std::vector<std::pair<std::string_view, bool TorchHabits::*>> torch_habits();
 
 }  // namespace fsdp::paper

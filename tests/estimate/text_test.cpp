@@ -72,6 +72,13 @@ class Reader {
   Shown scaled(const Json& nbytes) const {
     return Shown::in(nbytes.get<double>(), static_cast<double>(std::int64_t{1} << power_));
   }
+  /// A row is dropped if all of it would read 0.00.
+  bool is_visible(const Json& nbytes) const {
+    return nbytes.is_number() && amount_of(nbytes) >= 0.005;
+  }
+  double amount_of(const Json& nbytes) const {
+    return nbytes.get<double>() / static_cast<double>(std::int64_t{1} << power_);
+  }
   Shown amount(const Json& nbytes) const {
     return nbytes.get<double>() / static_cast<double>(std::int64_t{1} << power_);
   }
@@ -224,7 +231,13 @@ class Reader {
       }
       text_.row(cells);
     };
-    for (const char* kind : kKinds) add(kind);
+    for (const char* kind : kKinds) {
+      if (std::ranges::any_of(iterations(), [&](const Json& each) {
+            return is_visible(each.at("peak").at(kind));
+          })) {
+        add(kind);
+      }
+    }
     text_.rule();
     add("total");
     for (std::size_t i = 0; i < iterations().size(); ++i) {
@@ -290,10 +303,8 @@ class Reader {
       text_.rule();
       add("total", module.at("name"));
       for (const char* kind : kKinds) {
-        const bool is_held = std::ranges::any_of(kStates, [&](const char* state) {
-          const Json nbytes = held(module, state, kind);
-          return !nbytes.is_null() && nbytes > 0;
-        });
+        const bool is_held = std::ranges::any_of(
+            kStates, [&](const char* state) { return is_visible(held(module, state, kind)); });
         if (is_held) add(kind, upper(kind));
       }
     }
@@ -358,7 +369,7 @@ class Reader {
     text_.row({"why", unit(), "%", "what it is"});
     const Json& held = highest_phase().at("peak");
     for (const std::string& kind : sorted_kinds(held)) {
-      if (held.at(kind) == 0) continue;
+      if (!is_visible(held.at(kind))) continue;
       text_.row({upper(kind), scaled(held.at(kind)),
                  100 * held.at(kind).get<double>() / held.at("total").get<double>(),
                  reason_of(kind)});
@@ -386,9 +397,11 @@ class Reader {
     text_.row({"held at the peak by", "kind", unit()});
     const Json& holdings = json_.at("peak").at("held_by");
     for (std::size_t i = 0; i < std::min<std::size_t>(10, holdings.size()); ++i) {
-      const std::string name = holdings[i].at("unit");
-      text_.row({name.empty() ? "(no unit)" : name, upper(holdings[i].at("kind")),
-                 scaled(holdings[i].at("nbytes"))});
+      if (!is_visible(holdings[i].at("nbytes"))) continue;
+      std::string name = holdings[i].at("unit");
+      const std::string kind = holdings[i].at("kind");
+      if (name.empty()) name = kind == "temp" || kind == "activation" ? "the loss" : "(no unit)";
+      text_.row({name, upper(kind), scaled(holdings[i].at("nbytes"))});
     }
     std::vector<std::pair<std::int64_t, std::string>> rises;
     for (const Json& module : iterations().back().at("modules")) {
@@ -402,6 +415,7 @@ class Reader {
     }
     std::ranges::stable_sort(rises, std::greater<>(), [](const auto& each) { return each.first; });
     for (std::size_t i = 0; i < std::min<std::size_t>(3, rises.size()); ++i) {
+      if (!is_visible(rises[i].first)) continue;
       text_.line(
           fmt::format("backward of {{}} rises by {{}} {} above what was held before it", unit()),
           {rises[i].second, amount(rises[i].first)});
@@ -414,14 +428,19 @@ class Reader {
     for (std::size_t i = 0; i < iterations().size(); ++i) {
       header.emplace_back(fmt::format("iter {}", i));
     }
-    text_.row(header);
+    std::vector<std::vector<Shown>> rows;
     for (const char* kind : {"all_gather", "unsharded_param", "reduce_scatter", "unsharded_grad"}) {
       std::vector<Shown> cells{upper(kind)};
+      bool is_shown = false;
       for (const Json& each : iterations()) {
         cells.push_back(scaled(each.at("highest_of_each_kind").at(kind)));
+        is_shown = is_shown || is_visible(each.at("highest_of_each_kind").at(kind));
       }
-      text_.row(cells);
+      if (is_shown) rows.push_back(cells);
     }
+    if (rows.empty()) return text_.line("none");
+    text_.row(header);
+    for (const auto& row : rows) text_.row(row);
   }
 
   void savings() {

@@ -13,6 +13,8 @@
 
 namespace fsdp::estimate {
 
+inline const std::string kLlama = "[model]\nname = \"llama3\"\nflavor = \"8B\"\n";
+
 /// What a file of this text makes of an estimate, with NGPU = 8 unless the environment is given.
 inline EstimatorConfig load_titan(const std::string& text,
                                   const std::vector<std::string>& words = {},

@@ -11,8 +11,6 @@
 namespace fsdp::estimate {
 namespace {
 
-const std::string kLlama = "[model]\nname = \"llama3\"\nflavor = \"8B\"\n";
-
 // Whether a warning has all of these parts.
 bool warns(const EstimatorConfig& config, const std::vector<std::string>& parts) {
   return std::ranges::any_of(config.warnings, [&](const std::string& warning) {
