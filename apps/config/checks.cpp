@@ -111,6 +111,19 @@ void check_batch(const TrainConfig& config) {
             below + micro_step);
 }
 
+void check_fp32_sums(const TrainConfig& config) {
+  const optim::MixedPrecision& precision = config.recipe.precision;
+  if (!config.training.fp32_reduce_scatter) return;
+  const char* key = "training.fp32_reduce_scatter";
+  refuse_if(precision.param_dtype_for(DType::float32) == DType::float32, config, key,
+            "is true, but without mixed precision gradients are float32, and so are their sums; "
+            "set training.mixed_precision_param to bfloat16 or float16, or leave it out");
+  const DType sums = precision.reduce_dtype_for(DType::float32);
+  refuse_if(sums != DType::float32, config, key,
+            "is true, but training.mixed_precision_reduce is {}; leave one of them out",
+            name_of(sums));
+}
+
 void check_schedule(TrainConfig& config) {
   const auto& [kind, lr, min_lr, warmup_steps, total_steps, decay_steps] = config.schedule;
   if (kind == optim::LrSchedule::Kind::constant) return;
@@ -313,6 +326,7 @@ void TrainConfig::check() {
   check_recipe(*this);
   check_buckets(*this);
   check_batch(*this);
+  check_fp32_sums(*this);
   check_loss_scale(*this);
   check_lora(*this);
   check_schedule(*this);

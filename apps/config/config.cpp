@@ -116,6 +116,8 @@ std::vector<Key> keys_of(TrainConfig& c, double most_ranks) {
        "what the model computes in, beside masters in float32", one_of(formats)},
       {"training.mixed_precision_reduce", &c.recipe.precision.reduce_dtype,
        "what gradients are summed in", one_of(formats)},
+      {"training.fp32_reduce_scatter", &c.training.fp32_reduce_scatter,
+       "FairScale's name for mixed_precision_reduce float32; needs mixed_precision_param"},
       {"training.activation_checkpoint", &c.recipe.checkpointing,
        "block: keep only a block's input, and compute it again in backward; operations: and the "
        "results of those in kept_operations",

@@ -40,6 +40,7 @@ struct TrainingConfig {
   std::int64_t seed = 1;               ///< of initialization and of the order of the data
   std::string device = "cpu";          ///< where the ranks compute: cpu, cuda
   bool no_sync = false;                ///< reduce once per step, not once per micro-batch
+  bool fp32_reduce_scatter = false;    ///< FairScale's name for sums in float32
   std::int64_t eval_every = 0;         ///< steps between two evaluations; 0 = none
 };
 

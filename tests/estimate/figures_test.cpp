@@ -1,10 +1,14 @@
 // The figures beside those of the source documents, by hand.
 #include "estimate/figures.h"
 
+#include "estimate/estimate_run.h"
 #include "estimate/modes.h"
 #include "paper/memory_formula.h"
+#include "plan/evaluator.h"
 #include "support/printed_text.h"
 #include "train/bound.h"
+
+#include <fmt/format.h>
 
 namespace fsdp::estimate {
 namespace {
@@ -38,6 +42,27 @@ double forward_in_the_notes(double batch, double length) {
 }
 
 constexpr double kGb = 1e9, kGib = 0x1p30;
+
+/// Of one rank's step over a model of half of llama-2b's blocks, and of W ranks' over W times as many:
+/// multiplications of weights per time, as a multiple.
+double scaled(int ranks, int batch) {
+  const auto speed = [batch](int count) {
+    nn::TransformerConfig model = nn::TransformerConfig::llama_2b();
+    model.num_hidden_layers *= count;
+    model.num_hidden_layers /= 2;
+    const EstimatorConfig config =
+        configured({"--model.preset=llama_2b",
+                    fmt::format("--model.num_hidden_layers={}", model.num_hidden_layers),
+                    "--parallel.strategy=fsdp", fmt::format("--parallel.ranks={}", count),
+                    fmt::format("--training.local_batch_size={}", batch), "--training.seq_len=1024",
+                    "--training.mixed_precision_param=bfloat16"});
+    plan::Evaluator evaluator(config.train.model, machine());
+    const plan::Outcome outcome = evaluator.evaluate(train::memory_options(config.train));
+    const std::int64_t weights = model.parameter_count() - model.vocab_size * model.hidden_size;
+    return static_cast<double>(weights) * count / static_cast<double>(outcome.step());
+  };
+  return speed(ranks) / speed(1);
+}
 
 }  // namespace
 
@@ -89,6 +114,12 @@ TEST_CASE("every figure beside the source documents is computed right", "[estima
        "Unit by unit, the states and buffers are {} GiB; the rest of ours are the activations.",
        {gib(whole(sharded.total() - activations))}},
       {"15.0 GB | computed {} GB with the leak | here {} GB", {gb(8 * small), gb(whole(buffers))}},
+      {"1.0 / 1.9 / 3.7 / 7.2 x | computed 1.00 / {} / {} / {} x with 8192 tokens per rank | here "
+       "1.00 / {} / {} / {} x with 1024",
+       {scaled(2, 8), scaled(4, 8), scaled(8, 8), scaled(2, 1), scaled(4, 1), scaled(8, 1)},
+       "  By the virtual clock, in bfloat16 at 400 TFLOP/s and 50 GB/s. Gathers hide behind the "
+       "computation only if a rank has tokens enough, about 8,000 on this machine; the write-up "
+       "names neither its tokens nor its machine."},
       {"2-3 x | computed at most 2 x", {}},
       {"{} | computed {} | here {}", {n - norms, n - norms - 32.0 * 4096 * 11008, n}},
       {"104 GB | computed {} GB | here {} GB",
@@ -105,6 +136,24 @@ TEST_CASE("every figure beside the source documents is computed right", "[estima
       {"14 GB | computed {} GB | here {} GB", {gb(states), gb(2 * n + 16 * adapters)}},
       {"17 GB | computed {} GB | here {} GB",
        {gb(states + notes_small), gb(whole(peak_of(llama2_7b("12", "64", lora))))}},
+      {"26 G, 38 G | computed {} GB | here {} GB",
+       {gb(4 * n),
+        gb(whole(peak_of(llama2_7b(
+            "12", "64", {"--lora.rank=8", "--training.mixed_precision_param=float32"}))))},
+       "  4 N are {} GiB. Theirs stores scores and more activations; the notes do not say which "
+       "model code they ran.",
+       {gib(4 * n)}},
+      {"13 G, 21 G | computed {} GB | here {} GB",
+       {gb(2 * n), gb(whole(peak_of(llama2_7b("12", "64", {"--lora.rank=8"}))))},
+       "  2 N are {} GiB, and the activations halve with them.",
+       {gib(2 * n)}},
+      {"6 G, 26 G | computed {} GB | here {} GB",
+       {gb(n / 2),
+        gb(whole(peak_of(llama2_7b(
+            "12", "64", {"--lora.rank=8", "--parallel.strategy=fsdp", "--parallel.ranks=4"}))))},
+       "  A quarter of 2 N is {}. The notes put {} G of the {} beside it down to gathering: stage "
+       "{} may hold {} parameters at once by default, where ours gathers a block at a time.",
+       {3.4, 10, 20, 3, 1e9}},
       {"{} GB | computed {} GB", {gb(2 * 4 * n * 7 / 8), gb(4 * n * 7 / 8)}},
       {"4 x | computed {} x", {activation("4096") / activation("2048")}},
       {"512 x | computed up to 511 B", {}}};
