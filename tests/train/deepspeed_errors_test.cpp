@@ -19,10 +19,16 @@ const std::vector<Wrong> kWrong = {
     {"", "ds.json: is empty; write a JSON object, or leave --deepspeed out"},
     {"{\n\"wall_clock_breakdown\": False\n}",
      "ds.json:2: not JSON, at \"\"wall_clock_breakdown\": False\"; JSON has true and false in "
-     "lower case, texts in double quotes, no comments, and no comma after the last value"},
-    {"{\"bf16\": {\"enabled\": true},\n}",
-     "ds.json:2: not JSON, at \"}\"; JSON has true and false in lower case, texts in double "
-     "quotes, no comments, and no comma after the last value"},
+     "lower case, texts in double quotes, and a comma between two values"},
+    {"{\"bf16\": {\"enabled\": true},\n,}",
+     "ds.json:2: not JSON, at \",}\"; JSON has true and false in lower case, texts in double "
+     "quotes, and a comma between two values"},
+    {"{/* a */ \"bf16\": {\"enabled\": true}\n/* b }",
+     "ds.json:2: not JSON, at \"/* b }\"; JSON has true and false in lower case, texts in double "
+     "quotes, and a comma between two values"},
+    {"{\"bf16\": {,}}",
+     "ds.json:1: not JSON, at \"{\"bf16\": {,}}\"; JSON has true and false in lower case, texts in "
+     "double quotes, and a comma between two values"},
     {"[1]", "ds.json:1: is no JSON object; begin it with {"},
     {"{\n\"bf16\": true\n}",
      "ds.json:2: bf16: is true, must be a JSON object such as {\"enabled\": …}"},
@@ -46,6 +52,15 @@ const std::vector<Wrong> kWrong = {
     {"{\"zero_optimization\": {\n\"stge\": 2}}",
      "ds.json:2: zero_optimization.stge: unknown key; did you mean zero_optimization.stage? "
      "docs/deepspeed.md lists all keys that are known here"},
+    {"{\"optimizr\": {\"type\": \"Adam\"},\n\"Zero_optimisation \": {\"stage\": "
+     "3},\n\"schedular\": "
+     "{},\n\"float16\": {}}",
+     "ds.json:1: optimizr: unknown key; did you mean optimizer? docs/deepspeed.md lists all keys "
+     "that are known here\nds.json:2: Zero_optimisation : unknown key; did you mean "
+     "zero_optimization? docs/deepspeed.md lists all keys that are known here\nds.json:3: "
+     "schedular: unknown key; did you mean scheduler? docs/deepspeed.md lists all keys that are "
+     "known here\nds.json:4: float16: unknown key; did you mean bfloat16? docs/deepspeed.md lists "
+     "all keys that are known here"},
     {"{\"stage\": 2}",
      "ds.json:1: stage: unknown key; did you mean zero_optimization.stage? docs/deepspeed.md "
      "lists all keys that are known here"},
@@ -152,6 +167,8 @@ const std::vector<Wrong> kWrong = {
     // ZeRO.
     {"{\"zero_optimization\": {\"stage\": 4}}",
      "ds.json:1: zero_optimization.stage: is 4, must be 0, 1, 2 or 3"},
+    {"{\"zero_optimization\": {\"stage\": \"3\"}}",
+     "ds.json:1: zero_optimization.stage: is \"3\", must be 0, 1, 2 or 3"},
     {"{\"zero_optimization\": {\"stage\": 2, \"offload_optimizer\": {\"device\": \"nvme\"}}}",
      "ds.json:1: zero_optimization.offload_optimizer.device: is \"nvme\", and nothing is kept on "
      "such a disk here; use \"cpu\" or \"none\""},

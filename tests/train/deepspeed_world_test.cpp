@@ -207,6 +207,37 @@ TEST_CASE("one note lists all comments of a file", "[config][deepspeed]") {
                       "_train_batch_size"));
 }
 
+TEST_CASE("a comment may stand where the parameters are checked", "[config][deepspeed]") {
+  const config::TrainConfig config = load_deepspeed(R"({
+    "optimizer": {"type": "AdamW", "//": "as in the paper",
+                  "params": {"lr": 3e-4, "//betas": [0.8, 0.9], "_comment": {"a": 1}}},
+    "scheduler": {"type": "WarmupLR", "params": {"_note": 1, "warmup_num_steps": 5}}})");
+  CHECK(config.schedule.lr == 3e-4);
+  CHECK(config.recipe.optimizer.options.beta2 == 0.999);
+  CHECK(is_noted(config,
+                 "passed over as comments: optimizer.//, optimizer.params.//betas, "
+                 "optimizer.params._comment, scheduler.params._note"));
+}
+
+TEST_CASE("comments and a comma after the last value are read as Hjson has them",
+          "[config][deepspeed]") {
+  const config::TrainConfig config = load_deepspeed(
+      "// a file of ours, {\"stage\": 1}\n"
+      "{ # with \"quotes\n"
+      "  /* \"bf16\": {\"enabled\": true},\n ** */ \"zero_optimization\": {\"stage\": 3.0,},\n"
+      "  \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"betas\": [0.9, 0.95 , // two\n ], } "
+      "},\n"
+      "  \"tensorboard\": {\"enabled\": true, \"output_path\": \"/*a*/ //b#c\\\"\", },\n"
+      "  \"steps_per_print\": 7, /**/\n"
+      "} // the end");
+  CHECK(config.recipe.strategy == optim::Strategy::fsdp);
+  CHECK(config.recipe.optimizer.options.beta2 == 0.95);
+  CHECK(config.recipe.precision.param_dtype == DType::float32);
+  CHECK(config.tensorboard.starts_with("/*a*/ //b#c\""));
+  CHECK(config.log_freq == 7);
+  CHECK(config.origins.at("metrics.log_freq").ends_with("ds.json:8: steps_per_print"));
+}
+
 TEST_CASE("WarmupLR without a highest rate warms up to the optimizer's", "[config][deepspeed]") {
   const auto of = [](const std::string& optimizer, const std::string& type,
                      const std::string& params) {

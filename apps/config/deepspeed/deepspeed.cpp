@@ -33,9 +33,23 @@ std::string text_of(const Row& row, const Entry& entry) {
   return is_on(entry.value) ? "true" : "false";
 }
 
+// What a key that is in no row probably meant: one that is, or the name of a section.
+std::string meant_by(const Entry& entry) {
+  std::string meant = foreign::meant_by(rows(), entry.path);
+  if (!meant.empty() || entry.path.find('.') != std::string::npos) return meant;
+  foreign::Rows sections;
+  for (const Row& row : rows()) {
+    const std::size_t dot = row.path.find('.');
+    if (dot != std::string::npos) {
+      sections.push_back({.use = Row::Use::own, .path = row.path.substr(0, dot)});
+    }
+  }
+  return foreign::meant_by(sections, lower(entry.path));
+}
+
 // DeepSpeed ignores a key that it does not look up; sections with a table of their own it checks.
 foreign::Verdict judge_unknown(const Entry& entry) {
-  const std::string meant = foreign::meant_by(rows(), entry.path);
+  const std::string meant = meant_by(entry);
   if (meant.empty()) {
     return {.decision = foreign::Decision::noted,
             .why = "is unknown, and ignored, as DeepSpeed does with such a key"};
@@ -131,11 +145,12 @@ void read_stage(Translation& t) {
   if (stage == nullptr) return t.imply("parallel.strategy", "ddp", "zero_optimization.stage");
   if (t.is_left_to_others(*stage, "parallel.strategy")) return;
   const std::vector<std::string> strategies = {"ddp", "zero1", "zero2", "fsdp"};
-  const auto& value = stage->value;
-  if (!value.is_number_integer() || value < 0 || value > 3) {
+  const std::string numbers[] = {"0", "1", "2", "3"};
+  const auto* const number = std::ranges::find(numbers, stage->text());
+  if (!stage->value.is_number() || number == std::end(numbers)) {
     stage->refuse(fmt::format("is {}, must be 0, 1, 2 or 3", stage->shown()));
   }
-  const std::string& strategy = strategies[value.get<std::size_t>()];
+  const std::string& strategy = strategies[static_cast<std::size_t>(number - numbers)];
   t.give("parallel.strategy", strategy, *stage);
   if (strategy.starts_with("zero")) {
     t.imply("parallel.zero_partition", "flat", "zero_optimization.stage");

@@ -24,6 +24,40 @@ constexpr std::size_t kMostBytes = std::size_t{1} << 16;  // no configuration is
   throw InputError(fmt::format("{}:{}: {}", file, line, what));
 }
 
+// DeepSpeed reads Hjson, so a file may have comments, and a comma after the last value. They become
+// blanks, so everything else stays on its line.
+std::string as_json(std::string text) {
+  char before = '{';  // the last letter that counts
+  std::size_t comma = std::string::npos;
+  const auto blank = [&](std::size_t begin, std::size_t end) {
+    std::replace_if(
+        text.begin() + static_cast<std::ptrdiff_t>(begin),
+        text.begin() + static_cast<std::ptrdiff_t>(end), [](char c) { return c != '\n'; }, ' ');
+    return end;
+  };
+  for (std::size_t at = 0; at < text.size();) {
+    const bool is_line = text[at] == '#' || text.compare(at, 2, "//") == 0;
+    if (is_line || text.compare(at, 2, "/*") == 0) {
+      const std::size_t end = is_line ? text.find('\n', at) : text.find("*/", at + 2);
+      if (end == std::string::npos && !is_line) break;  // the parser says where
+      at = blank(at, std::min(text.size(), is_line ? end : end + 2));
+      continue;
+    }
+    const char letter = text[at++];
+    if (letter == ' ' || letter == '\t' || letter == '\n' || letter == '\r') continue;
+    if (letter == '"') {
+      while (at < text.size() && text[at] != '"') at += text[at] == '\\' ? 2 : 1;
+      ++at;
+    }
+    const bool is_end = letter == '}' || letter == ']';
+    if (is_end && before == ',' && comma != std::string::npos) blank(comma, comma + 1);
+    const bool may_be_last = before != ',' && before != '{' && before != '[' && before != ':';
+    comma = letter == ',' && may_be_last ? at - 1 : std::string::npos;
+    before = letter;
+  }
+  return text;
+}
+
 // Which line each key stands on, by its path.
 Json parse(const std::string& text, const std::string& file, std::map<std::string, int>& lines) {
   const auto on_key = [&](const std::vector<std::string>& path, int line) {
@@ -38,7 +72,7 @@ Json parse(const std::string& text, const std::string& file, std::map<std::strin
     const auto number = static_cast<int>(std::count(text.begin(), at, '\n')) + 1;
     refuse(file, number,
            fmt::format("not JSON, at \"{}\"; JSON has true and false in lower case, texts in "
-                       "double quotes, no comments, and no comma after the last value",
+                       "double quotes, and a comma between two values",
                        printable({begin, std::find(at, text.end(), '\n')})));
   }
 }
@@ -83,7 +117,7 @@ Document::Document(const std::filesystem::path& file, const std::vector<std::str
     throw InputError(file_ + ": is empty; write a JSON object, or leave --deepspeed out");
   }
   std::map<std::string, int> lines;
-  const Json root = parse(text, file_, lines);
+  const Json root = parse(as_json(text), file_, lines);
   if (!root.is_object()) refuse(file_, 1, "is no JSON object; begin it with {");
   const auto walk = [&](const Json& object, const std::string& prefix, const auto& self) -> void {
     for (const auto& [name, value] : object.items()) {

@@ -83,7 +83,7 @@ void check_params(const Translation& t, const std::string& section, const std::s
                   const Words& params) {
   const std::string prefix = section + ".params.";
   for (const Entry& entry : t.document().entries()) {
-    if (!entry.path.starts_with(prefix)) continue;
+    if (!entry.path.starts_with(prefix) || is_comment(entry.path)) continue;
     if (std::ranges::find(params, entry.path.substr(prefix.size())) != params.end()) continue;
     entry.refuse(fmt::format("{} has no such parameter; leave it out", type));
   }
