@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -123,6 +124,89 @@ TEST_CASE("an explanation says what becomes of each key of a config.json", "[tra
   CHECK_THAT(row(wrong, "mlp_bias"), contains("refused") && contains("\"mlp_bias\" is true"));
   CHECK_THAT(row(wrong, "rope_scaling"), contains("refused") && contains("only \"default\""));
   CHECK_THAT(row(wrong, "rms_norm_epss"), contains("unknown") && contains("did you mean"));
+}
+
+TEST_CASE("an explanation has the values that a silent config.json stands for", "[train][hf]") {
+  const TemporaryFolder folder;
+  write_config(folder.path(), {{"num_key_value_heads", nullptr},
+                               {"head_dim", nullptr},
+                               {"rope_theta", nullptr},
+                               {"max_position_embeddings", nullptr},
+                               {"rms_norm_eps", nullptr},
+                               {"pad_token_id", nullptr}});
+  const auto values = [&](const std::string& key) {
+    const config::Explanation made =
+        config::explain(folder / "config.json", {}, {.is_modeled = true});
+    REQUIRE(made.problems.empty());
+    CHECK_THAT(made.text, !contains("model.from"));
+    std::istringstream lines(made.text);
+    std::vector<std::string> words;
+    for (std::string line, word; std::getline(lines, line);) {
+      std::istringstream row(line);
+      if (!(row >> word) || word != key) continue;
+      while (row >> word) words.push_back(word);
+    }
+    return words;
+  };
+  const std::string file = (folder / "config.json").string();
+  const auto by_default = [&](const char* value) {
+    return std::vector<std::string>{value, "default", file, "(transformers'", "default)"};
+  };
+  CHECK(values("model.num_key_value_heads") == by_default("2"));  // as many as there are heads
+  CHECK(values("model.head_dim") == by_default("8"));             // hidden_size / heads
+  CHECK(values("model.max_position_embeddings") == by_default("2048"));
+  CHECK(values("model.rms_norm_eps") == by_default("1e-06"));
+  CHECK(values("model.rope_theta") == by_default("10000"));
+  CHECK(values("model.rope_factor") == by_default("none"));
+  CHECK(values("model.pad_token_id") == by_default("none"));
+  CHECK(values("model.rope_low_freq_factor").empty());
+  CHECK(values("model.hidden_size").empty());  // the file has it
+
+  // What follows from other sizes is shown as it is written, not as it is kept.
+  write_config(folder.path(), {{"num_key_value_heads", 2},
+                               {"head_dim", 8},
+                               {"rope_parameters",
+                                {{"rope_type", "llama3"},
+                                 {"rope_theta", 5e5},
+                                 {"factor", 8},
+                                 {"low_freq_factor", 1},
+                                 {"high_freq_factor", 4},
+                                 {"original_max_position_embeddings", 8192}}},
+                               {"rope_theta", nullptr}});
+  using Words = std::vector<std::string>;
+  const auto read = [](const char* written, const char* key, const char* value) {
+    return Words{written, "read", key, "=", value};
+  };
+  CHECK(values("num_key_value_heads") == read("2", "model.num_key_value_heads", "2"));
+  CHECK(values("head_dim") == read("8", "model.head_dim", "8"));
+  const Words rope = values("rope_parameters");
+  const auto has = [&](const char* key, const char* value) {
+    const auto found = std::ranges::find(rope, key);
+    return rope.end() - found > 2 && (found[2] == value || found[2] == std::string(value) + ",");
+  };
+  CHECK(has("model.rope_theta", "500000"));
+  CHECK(has("model.rope_factor", "8"));
+  CHECK(has("model.rope_original_context", "8192"));
+  CHECK(values("model.rope_factor").empty());
+}
+
+TEST_CASE("a config.json is told from a DeepSpeed file by the keys at its top", "[train][hf]") {
+  const TemporaryFolder folder;
+  // Without a word about its architecture it is a model's all the same.
+  write_config(folder.path(), {{"model_type", nullptr}, {"architectures", nullptr}});
+  CHECK_THAT(config::explain(folder / "config.json", {}, {.is_modeled = true}).problems,
+             contains("has neither \"model_type\" nor \"architectures\""));
+  // A long one too, which no DeepSpeed file is.
+  write_config(folder.path(), {{"id2label", {{"0", std::string(100'000, 'a')}}}});
+  const config::Explanation longer =
+      config::explain(folder / "config.json", {}, {.is_modeled = true});
+  CHECK(longer.problems.empty());
+  CHECK_THAT(longer.text, contains("model.hidden_size = 16"));
+  std::ofstream(folder / "ds.json") << R"({"zero_optimization": {"stage": 3}, "data_efficiency":
+    {"enabled": false, "data_routing": {"random_ltd": {"model_type": "decoder"}}}})";
+  const config::Explanation made = config::explain(folder / "ds.json", {}, {.is_modeled = true});
+  CHECK(made.problems.empty());
+  CHECK_THAT(made.text, contains("parallel.strategy = fsdp"));
 }
 
 }  // namespace fsdp::train::from_people_test

@@ -27,6 +27,19 @@ namespace fs = std::filesystem;
 
 constexpr const char* kPassedOver = "is passed over, as by transformers, which does not know it";
 
+// Those of ours that a key sets.
+std::vector<std::string> keys_of(const std::string& key) {
+  std::vector<std::string> keys;
+  if (key == "rope_scaling" || key == "rope_parameters") {
+    keys = {"model.rope_factor", "model.rope_low_freq_factor", "model.rope_high_freq_factor",
+            "model.rope_original_context"};
+    if (key == "rope_parameters") keys.insert(keys.begin(), "model.rope_theta");
+  } else {
+    keys = {"model." + key};
+  }
+  return keys;
+}
+
 // What the table says of a key, whose value nobody has looked at yet.
 foreign::Account account_of(const fs::path& file, const std::string& key,
                             const nlohmann::ordered_json& value) {
@@ -37,7 +50,7 @@ foreign::Account account_of(const fs::path& file, const std::string& key,
   if (value.is_null()) {
     account.decision = foreign::Decision::equal;
   } else if (account.decision == foreign::Decision::read) {
-    account.keys = {"model." + key};
+    account.keys = keys_of(key);
     account.why = "it says what the model is";
   }
   return account;
