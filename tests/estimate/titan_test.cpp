@@ -219,6 +219,31 @@ TEST_CASE("torchtitan's schedule is a warm-up, a stable phase and a decay", "[es
              contains("lr_scheduler.decay_ratio: is 2, must be a number between 0 and 1"));
 }
 
+TEST_CASE("the decay begins behind a warm-up that the command line sets", "[estimator][titan]") {
+  const auto schedule = [](const std::string& text, const Words& words) {
+    const EstimatorConfig config = load_titan(
+        kLlama + "[training]\nsteps = 100\n[lr_scheduler]\ndecay_ratio = 0.8\n" + text, words);
+    for (const std::string& warning : config.warnings) {
+      CHECK_THAT(warning, !contains("behind a warm-up of 50"));
+    }
+    return config.train.schedule;
+  };
+  const std::string file = "warmup_steps = 50\n";
+  for (const char* key : {"lr_scheduler.warmup_steps", "training.warmup_steps"}) {
+    INFO(key);
+    const auto option = [&](const char* value) {
+      return Words{std::string("--") + key + "=" + value};
+    };
+    const auto shorter = schedule(file, option("5"));
+    CHECK(shorter.warmup_steps == 5);
+    CHECK(shorter.decay_steps == 80);
+    const auto longer = schedule("", option("30"));
+    CHECK(longer.warmup_steps == 30);
+    CHECK(longer.decay_steps == 70);
+    CHECK(schedule(file, option("300")).warmup_steps == 100);  // as torchtitan, no more than all
+  }
+}
+
 TEST_CASE("checkpoints of torchtitan's file count while they are enabled", "[estimator][titan]") {
   const auto checkpoint = [](const std::string& text) {
     return load_titan("[job]\ndump_folder = \"runs\"\n" + text).train.checkpoint;

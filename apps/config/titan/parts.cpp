@@ -28,13 +28,22 @@ class Parts {
   Parts(AllGiven& all, const Own& own, const TitanSurroundings& around)
       : all_(all), own_(own), around_(around) {}
 
-  // The newest of some spellings that is there.
+  // The newest of some spellings that is there; the command line beats the file in any of them.
   const Setting* find(std::initializer_list<const char*> names) const {
+    const Setting* newest = nullptr;
     for (const char* name : names) {
       const auto found = own_.find(name);
-      if (found != own_.end()) return &found->second;
+      if (found == own_.end()) continue;
+      if (found->second.origin == kCommandLine) return &found->second;
+      if (newest == nullptr) newest = &found->second;
     }
-    return nullptr;
+    return newest;
+  }
+  // On the command line, a key that is torchtitan's and ours is ours.
+  std::optional<Setting> on_command_line(const std::string& key) const {
+    const Given* given = last_of(all_, key);
+    const bool is_there = given != nullptr && given->is_on_command_line();
+    return is_there ? std::optional(given->setting) : std::nullopt;
   }
 
   [[noreturn]] static void refuse(const Setting& setting, const std::string& must) {
@@ -69,6 +78,13 @@ class Parts {
     }
   }
 
+  // Of a key that the command line gives as ours, a value that torchtitan makes of it.
+  void correct(const std::string& key, const std::string& value) {
+    for (Given& each : all_) {
+      if (each.setting.key == key && each.is_on_command_line()) each.setting.value = value;
+    }
+  }
+
   // Of a setting that another one switches off.
   void idle(const Setting* setting, const std::string& why) {
     for (foreign::Account& each : around_.report.accounts) {
@@ -92,11 +108,9 @@ class Parts {
   std::ptrdiff_t first_ = 0;
 };
 
-std::int64_t warmup_of(Parts& parts, std::int64_t steps) {
-  const Setting* warmup = parts.find({"lr_scheduler.warmup_steps", "training.warmup_steps"});
-  const Setting* pct = parts.find({"training.warmup_pct"});
-  if (warmup == nullptr && pct != nullptr) {
-    return std::llround(Parts::part(pct, 0) * static_cast<double>(steps));
+std::int64_t warmup_of(const Parts& parts, const Setting* warmup, std::int64_t steps) {
+  if (warmup != nullptr && warmup->key == "training.warmup_pct") {
+    return std::llround(Parts::part(warmup, 0) * static_cast<double>(steps));
   }
   if (warmup == nullptr) {
     const std::string text = parts.ours("lr_scheduler.warmup_steps", std::to_string(kWarmup));
@@ -127,6 +141,9 @@ void read_schedule(Parts& parts, bool has_defaults) {
       warmup == nullptr) {
     return;
   }
+  const std::optional<Setting> over = parts.on_command_line("lr_scheduler.warmup_steps");
+  const Setting* in_file = warmup;
+  if (over) warmup = &*over;
   const std::vector<Key>& keys = parts.around().keys;
   const std::string default_steps =
       has_defaults ? "10000" : key_named(keys, "training.steps").get();
@@ -142,14 +159,15 @@ void read_schedule(Parts& parts, bool has_defaults) {
   }
   const double ratio = Parts::part(decay, 1);
   const double least = Parts::part(factor, 0);
-  const std::int64_t wanted = warmup_of(parts, steps);
+  const std::int64_t wanted = warmup_of(parts, warmup, steps);
   const std::int64_t ramp = std::min(wanted, steps);
   const Setting& by_warmup = first_of({warmup});
   if (ramp < wanted) {
     parts.say(by_warmup, fmt::format("is {}, more than training.steps: the warm-up takes all {}",
                                      wanted, steps));
   }
-  parts.give("lr_scheduler.warmup_steps", std::to_string(ramp), by_warmup);
+  parts.give("lr_scheduler.warmup_steps", std::to_string(ramp), first_of({in_file}));
+  parts.correct("lr_scheduler.warmup_steps", std::to_string(ramp));
   // To the nearest, and of two the even, as Python rounds.
   const auto asked = static_cast<std::int64_t>(std::nearbyint(ratio * static_cast<double>(steps)));
   const std::int64_t fall = decay == nullptr ? steps - ramp : std::min(asked, steps - ramp);
