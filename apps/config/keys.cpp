@@ -117,6 +117,13 @@ std::string Key::get() const {
 
 void Setting::apply(const std::vector<Key>& keys) const {
   const auto found = std::ranges::find(keys, key, &Key::name);
+  const bool is_path = key.ends_with(".toml") || key.ends_with(".json");
+  if (found == keys.end() && is_path && origin == kCommandLine) {
+    throw InputError(fmt::format(
+        "{}: {}: is no option; give a file of ours or of torchtitan with --config, and one of "
+        "DeepSpeed with --deepspeed",
+        origin, printable(key)));
+  }
   if (found == keys.end()) {
     std::vector<std::string> names;
     names.reserve(keys.size());

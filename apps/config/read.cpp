@@ -19,6 +19,12 @@ namespace {
 constexpr std::size_t kMostBytes = std::size_t{1} << 16;
 
 toml::table parse(const std::string& text, const std::string& file) {
+  const std::size_t begin = text.find_first_not_of(" \t\r\n");
+  if (begin != std::string::npos && text[begin] == '{') {  // no TOML begins so
+    throw InputError(file +
+                     ": is JSON, not TOML; give a DeepSpeed configuration with --deepspeed, and "
+                     "the folder of a model's config.json with --model.from");
+  }
   try {
     return toml::parse(text, file);
   } catch (const toml::parse_error& error) {

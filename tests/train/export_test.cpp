@@ -227,7 +227,7 @@ TEST_CASE("what belongs to the model is exported with it, after a resume too", "
              contains("was saved with model.from = " + (home / "source").string()));
   fs::rename(home / "source", home / "elsewhere");
   CHECK_THAT(message_of<InputError>([&] { run(home / "other", from); }),
-             contains("command line: model.from: ") && contains("config.json: cannot be read"));
+             contains("command line: model.from: ") && contains("source: is no folder here"));
   CHECK_FALSE(fs::exists(home / "other"));
 }
 

@@ -15,6 +15,7 @@
 
 #include <bit>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -246,8 +247,11 @@ TEST_CASE("the folder sets all of the model", "[train][from][config]") {
              contains("run.toml:2: model.hidden_size" + why));
   // Empty is none.
   CHECK(config::load_config(home / "run.toml", {"--model.from="}).model.hidden_size == 16);
-  CHECK_THAT(complaint(home / "none"), contains("command line: model.from: ") &&
-                                           contains("config.json") && contains("cannot be read"));
+  CHECK_THAT(complaint(home / "none"),
+             contains("command line: model.from: ") && contains("none: is no folder here"));
+  std::filesystem::create_directory(home / "empty");
+  CHECK_THAT(complaint(home / "empty"), contains("command line: model.from: ") &&
+                                            contains("config.json") && contains("cannot be read"));
 }
 
 TEST_CASE("weights that are not the configuration's are refused by every strategy",

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -41,6 +42,9 @@ TEST_CASE("what is given in place of a model's folder is named", "[train][hf]") 
   CHECK_THAT(complaint(folder.path()),
              contains("model.from: ") && contains("is an adapter of PEFT without its model; "
                                                   "merge them first"));
+  CHECK_THAT(complaint("meta-llama/Llama-3.1-8B"),
+             contains("meta-llama/Llama-3.1-8B: is no folder here; if it is the name of a model on "
+                      "the Hub, download it first"));
   write_config(folder.path(), json::object());
   CHECK_THAT(complaint(folder / "config.json"),
              contains("config.json: is a file; give the folder that it is in"));
@@ -188,6 +192,28 @@ TEST_CASE("an explanation has the values that a silent config.json stands for", 
   CHECK(has("model.rope_factor", "8"));
   CHECK(has("model.rope_original_context", "8192"));
   CHECK(values("model.rope_factor").empty());
+}
+
+TEST_CASE("a file of another kind is named with the option that it belongs to", "[train][hf]") {
+  const TemporaryFolder folder;
+  write_config(folder.path(), json::object());
+  const fs::path model = folder / "config.json", other = folder / "other.json";
+  const auto refused = [](const std::optional<fs::path>& config,
+                          const std::optional<fs::path>& deepspeed,
+                          const std::vector<std::string>& words = {}) {
+    return message_of<InputError>([&] { config::load_config(config, words, deepspeed); });
+  };
+  CHECK_THAT(refused({}, model), contains("config.json: is the config.json of a model; give its "
+                                          "folder with --model.from"));
+  std::ofstream(other) << R"({"name": "a", "scripts": {"test": "b"}, "_comment": 1})";
+  CHECK_THAT(refused({}, other), contains("other.json: has no key of DeepSpeed's"));
+  std::ofstream(other) << "\n  {\"zero_optimization\": {}}";
+  CHECK_THAT(refused(other, {}), contains("other.json: is JSON, not TOML; give a DeepSpeed "
+                                          "configuration with --deepspeed"));
+  CHECK_THAT(
+      refused({}, {}, {"llama.toml"}),
+      contains("command line: llama.toml: is no option; give a file of ours or of torchtitan "
+               "with --config"));
 }
 
 TEST_CASE("a config.json is told from a DeepSpeed file by the keys at its top", "[train][hf]") {

@@ -122,6 +122,23 @@ void remark_on_comments(Translation& t) {
   if (!paths.empty()) t.note(fmt::format("passed over as comments: {}", fmt::join(paths, ", ")));
 }
 
+// People confuse their files, and one without a key of DeepSpeed's would change nothing.
+void check_kind(const Document& document) {
+  const auto says_nothing = [](const Entry& entry) {
+    return is_comment(entry.path) ||
+           (foreign::find(rows(), entry.path) == nullptr && meant_by(entry).empty());
+  };
+  const std::vector<Entry>& entries = document.entries();
+  if (entries.empty() || !std::ranges::all_of(entries, says_nothing)) return;
+  const bool is_model =
+      document.find("model_type") != nullptr || document.find("architectures") != nullptr;
+  throw InputError(fmt::format(
+      "{}: {}", document.file(),
+      is_model ? "is the config.json of a model; give its folder with --model.from"
+               : "has no key of DeepSpeed's, such as train_micro_batch_size_per_gpu; give another "
+                 "file, or leave --deepspeed out"));
+}
+
 // The same, as part of a report.
 void read(Translation& t, const Entry& entry, foreign::Report& report, foreign::Account& account) {
   report.collect([&] {
@@ -171,6 +188,7 @@ DeepSpeedSettings settings_of_deepspeed(const std::filesystem::path& file,
                                         foreign::Report& report) {
   using namespace deepspeed;
   const Document document(file, deepspeed_paths());
+  check_kind(document);
   Translation t(document, keys, others, is_modeled);
   const std::size_t first = report.accounts.size();
   for (const Entry& entry : document.entries()) {

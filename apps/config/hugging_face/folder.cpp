@@ -99,6 +99,11 @@ Folder read_folder(const std::string& from, bool is_modeled, foreign::Report& re
            "is an adapter of PEFT without its model; merge them first (merge_and_unload(), then "
            "save_pretrained(NEW_FOLDER)), and give the new folder");
   }
+  if (!fs::exists(folder, ignored)) {
+    refuse(from,
+           "is no folder here; if it is the name of a model on the Hub, download it first: hf "
+           "download NAME --local-dir FOLDER");
+  }
   Folder read;
   io::HfNotes notes;
   std::string problems;
