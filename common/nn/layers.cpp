@@ -29,7 +29,13 @@ Variable Linear::forward(const Variable& x) {
 
 Embedding::Embedding(std::int64_t vocabulary, std::int64_t width, InitSpec init,
                      std::int64_t padding)
-    : weight_(register_parameter("weight", {vocabulary, width}, init)), padding_(padding) {}
+    : padding_(padding) {
+  if (padding >= 0) {  // a range that a slice of the table can know, wherever it is cut
+    init.zero_begin = padding * width;
+    init.zero_end = init.zero_begin + width;
+  }
+  weight_ = register_parameter("weight", {vocabulary, width}, init);
+}
 
 Variable Embedding::forward(const Variable& tokens) {
   return embedding(weight_, tokens.data(), padding_);

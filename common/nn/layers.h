@@ -36,7 +36,7 @@ class Linear : public Module {
 };
 
 /// y (B, T, d) = weight (V, d) at tokens (B, T) int32. The row of the token `padding` (-1: there is
-/// none) gets no gradient from here.
+/// none) begins with zeros, and gets no gradient from here. Source: torch.nn.Embedding.
 class Embedding : public Module {
  public:
   Embedding(std::int64_t vocabulary, std::int64_t width, InitSpec init, std::int64_t padding = -1);

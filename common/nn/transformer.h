@@ -45,7 +45,8 @@ struct TransformerConfig {
   RopeScaling rope_scaling = {};
   bool tie_word_embeddings = false;
   double initializer_range = 0.02;  ///< outputs of a residual branch: divided by sqrt(2 L)
-  std::int64_t pad_token_id = -1;   ///< its row has no gradient from the embedding; -1 = none
+  /// Its row of the embedding begins with zeros, and has no gradient from there; -1 = none.
+  std::int64_t pad_token_id = -1;
 
   int effective_kv_heads() const {
     return num_key_value_heads == 0 ? num_attention_heads : num_key_value_heads;

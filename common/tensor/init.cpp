@@ -5,6 +5,8 @@
 #include "tensor/operands.h"
 #include "tensor/ops.h"
 
+#include <algorithm>
+
 namespace fsdp {
 namespace {
 
@@ -44,23 +46,17 @@ void draw_all(const Tensor& out, std::uint64_t seed, std::uint64_t first, Value 
   });
 }
 
-}  // namespace
-
-void init_slice(const Tensor& out, const InitSpec& spec, std::uint64_t seed,
-                std::uint64_t stream_begin, std::int64_t begin) {
-  ops::Operands args("init_slice");
-  args.expect_like("out", out, out.shape());
-  FSDP_CHECK(begin >= 0, "init_slice: the slice begins at {}, but must begin at 0 or later", begin);
+// All of a slice, as if no part of it were zero.
+void draw_slice(const Tensor& out, const InitSpec& spec, std::uint64_t seed, std::uint64_t first) {
   if (spec.kind == InitSpec::Kind::zeros) return ops::fill(out, 0);
   if (spec.kind == InitSpec::Kind::ones) return ops::fill(out, 1);
   const bool normal = spec.kind == InitSpec::Kind::truncated_normal;
   FSDP_CHECK(!normal || (spec.cut > 0 && spec.cut <= kLargestQuantile),
              "init_slice: the cut of {} standard deviations must lie in (0, {}]", spec.cut,
              kLargestQuantile);
-  const std::uint64_t first = stream_begin + static_cast<std::uint64_t>(begin);
-  if (is_accelerated(args.device())) return device_kernels().draw(out, spec, seed, first);
+  if (is_accelerated(out.device())) return device_kernels().draw(out, spec, seed, first);
   const auto n = static_cast<double>(out.numel());
-  dispatch(args.device(), ops::cost_of(50 * n, n, args.dtype()), [&] {
+  dispatch(out.device(), ops::cost_of(50 * n, n, out.dtype()), [&] {
     if (normal) {
       // The kept part of the distribution, ½ ± mass, is what the uniform number chooses from.
       const double mass = normal_mass_within(spec.cut), mean = spec.mean, std = spec.std;
@@ -73,6 +69,20 @@ void init_slice(const Tensor& out, const InitSpec& spec, std::uint64_t seed,
                [=](std::uint32_t word) { return low + uniform_of(word) * width; });
     }
   });
+}
+
+}  // namespace
+
+void init_slice(const Tensor& out, const InitSpec& spec, std::uint64_t seed,
+                std::uint64_t stream_begin, std::int64_t begin) {
+  ops::Operands args("init_slice");
+  args.expect_like("out", out, out.shape());
+  FSDP_CHECK(begin >= 0, "init_slice: the slice begins at {}, but must begin at 0 or later", begin);
+  draw_slice(out, spec, seed, stream_begin + static_cast<std::uint64_t>(begin));
+  const std::int64_t zero_begin = std::max(begin, spec.zero_begin);
+  const std::int64_t zero_end = std::min(begin + out.numel(), spec.zero_end);
+  if (zero_begin >= zero_end) return;
+  ops::fill(out.view({out.numel()}).narrow(0, zero_begin - begin, zero_end - zero_begin), 0);
 }
 
 }  // namespace fsdp

@@ -19,6 +19,8 @@ struct InitSpec {
   double cut = 3;  ///< truncated_normal: values lie in mean ± cut*std
   double low = 0;  ///< uniform
   double high = 1;
+  std::int64_t zero_begin = 0;  ///< elements [zero_begin, zero_end) are zero, whatever is drawn
+  std::int64_t zero_end = 0;
 
   bool is_random() const { return kind == Kind::uniform || kind == Kind::truncated_normal; }
   static InitSpec zeros() { return {}; }

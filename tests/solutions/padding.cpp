@@ -1,7 +1,10 @@
-// The row of model.pad_token_id: the embedding gives it no gradient under any strategy, also where
-// it lies in two shards. A tied head does give it one, and weight decay moves it.
+// The row of model.pad_token_id: it begins with zeros, and the embedding gives it no gradient under
+// any strategy, also where it lies in two shards. A tied head does give it one, and weight decay
+// moves a row that is not zero.
+#include "io/checkpoint_folder.h"
 #include "support/catch.h"
 #include "support/padding_row.h"
+#include "support/temporary_folder.h"
 
 #include <cmath>
 #include <utility>
@@ -17,6 +20,13 @@ const std::vector<optim::MixedPrecision> kFormats = {
     {.param_dtype = DType::bfloat16, .reduce_dtype = kF32},
     {.param_dtype = DType::float16, .reduce_dtype = kF32},
 };
+
+/// The row begins with zeros, and only a gradient of a tied head can move it.
+bool begins_with_zeros(const TrainingResult& result, const nn::TransformerConfig& model) {
+  const std::vector<float> row = row_of_embedding(result, "param", model, model.pad_token_id);
+  const bool is_zero = row == std::vector<float>(row.size(), 0.0F);
+  return is_zero != model.tie_word_embeddings;
+}
 
 /// Two steps of nano, whose embedding (31, 16) W shards cut within row 15 (W = 2 and 4) and within
 /// row 10 (W = 3).
@@ -38,6 +48,7 @@ TEST_CASE("The embedding gives the row of padding no gradient, in any strategy a
           name_of(base.recipe.precision.param_dtype_for(kF32)));
   const TrainingResult expected = train(base);
   CHECK(wrong_padding_row(expected, base.model) == "");
+  CHECK(begins_with_zeros(expected, base.model));
   TrainingCase without = base;
   without.model.pad_token_id = -1;
   CHECK_FALSE(had_no_gradient(train(without), base.model, base.model.pad_token_id));
@@ -52,6 +63,7 @@ TEST_CASE("The embedding gives the row of padding no gradient, in any strategy a
       CAPTURE(static_cast<int>(strategy), world_size);
       const TrainingResult result = train(options);
       CHECK(wrong_padding_row(result, base.model) == "");
+      CHECK(begins_with_zeros(result, base.model));
       if (world_size != 3) CHECK(difference(result, expected) == "");
     }
   }
@@ -59,9 +71,16 @@ TEST_CASE("The embedding gives the row of padding no gradient, in any strategy a
 
 TEST_CASE("Weight decay moves the row of padding, and nothing else does") {
   TrainingCase options = two_steps(false);
-  options.model.pad_token_id = 15;
   options.recipe.strategy = Strategy::fsdp;
   options.recipe.ranks = 4;
+  // From weights whose row of padding is not zero, as those of published models are.
+  const TemporaryFolder folder;
+  TrainingCase start = options;
+  start.steps = 0;
+  start.save_to = folder.path();
+  train(start);
+  options.load_from = io::CheckpointFolder(folder.path()).latest();
+  options.model.pad_token_id = 15;
   const auto row_after = [&](int steps) {
     options.steps = steps;
     return row_of_embedding(train(options), "param", options.model, 15);

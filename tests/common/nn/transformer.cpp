@@ -194,6 +194,27 @@ TEST_CASE("initialization: same seed same bits, residual outputs are narrower") 
   has_deviation("model.layers.1.mlp.down_proj", 0.02 / std::sqrt(8.0));
 }
 
+TEST_CASE("the row of padding begins with zeros, and all else as without padding") {
+  const auto make = [](std::int64_t padding) {
+    Context context({.seed = 7});
+    const ContextScope scope(context);
+    TransformerConfig config = TransformerConfig::nano();
+    config.pad_token_id = padding;
+    return std::make_shared<TransformerLM>(config);
+  };
+  const auto padded = make(10), plain = make(-1);
+  const auto theirs = plain->named_parameters();
+  std::size_t i = 0;
+  for (const NamedParameter& each : padded->named_parameters()) {
+    std::vector<float> expected = theirs.at(i++).variable.data().to_vector<float>();
+    if (each.path == "model.embed_tokens.weight") {
+      CHECK(expected[160] != 0);
+      std::fill(expected.begin() + 160, expected.begin() + 176, 0.0F);
+    }
+    CHECK(each.variable.data().to_vector<float>() == expected);
+  }
+}
+
 TEST_CASE("a model built on meta must initialize its buffers once it has memory") {
   Context context;
   const ContextScope scope(context);

@@ -47,6 +47,43 @@ TEST_CASE("any slice of a parameter is the slice of the whole") {
   }
 }
 
+TEST_CASE("a range of zeros is zero in any slice, and changes nothing beside it") {
+  const std::int64_t count = 2003;
+  InitSpec zeroed = InitSpec::truncated_normal(0.02);
+  const Tensor drawn = initialized(zeroed, count);
+  zeroed.zero_begin = 100;
+  zeroed.zero_end = 117;
+  std::vector<float> expected = drawn.to_vector<float>();
+  std::fill(expected.begin() + 100, expected.begin() + 117, 0.0F);
+  run_everywhere([&](const Placement& at) {
+    const Tensor t = at.empty({count}, DType::float32);
+    init_slice(t, zeroed, 42, 1000, 0);
+    CHECK(doubles_of(t) == std::vector<double>(expected.begin(), expected.end()));
+    return std::vector{t};
+  });
+  for (const auto& [begin, length] : {std::pair{0, 2003},
+                                      {0, 100},
+                                      {90, 20},
+                                      {103, 5},
+                                      {110, 60},
+                                      {100, 17},
+                                      {117, 9},
+                                      {2000, 3},
+                                      {105, 0}}) {
+    INFO(begin << " + " << length);
+    const Tensor slice = Tensor::empty({length});
+    init_slice(slice, zeroed, 42, 1000, begin);
+    CHECK(slice.to_vector<float>() ==
+          std::vector<float>(expected.begin() + begin, expected.begin() + begin + length));
+  }
+  const Tensor table = Tensor::empty({59, 17});  // as a whole parameter is initialized
+  zeroed.zero_begin = 3 * 17;
+  zeroed.zero_end = 4 * 17;
+  init_slice(table, zeroed, 42, 1000, 0);
+  CHECK(table.narrow(0, 3, 1).to_vector<float>() == std::vector<float>(17, 0.0F));
+  CHECK(ops::equal_bits(table.narrow(0, 4, 55).view({55 * 17}), drawn.narrow(0, 4 * 17, 55 * 17)));
+}
+
 TEST_CASE("initial values are the same bits from every compiler") {
   CHECK(hash_of(initialized(InitSpec::truncated_normal(0.02), 100000)) == 0x32cefb77c24ac8d8u);
   CHECK(hash_of(initialized(InitSpec::truncated_normal(1, 6), 100000, DType::float64)) ==
