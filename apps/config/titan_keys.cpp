@@ -35,6 +35,7 @@ constexpr const char* kBeside[] = {"data.",    "sample.",         "export.",
 // Whether torchtitan's command line may have the key without a value.
 bool is_bare(const std::string& key) {
   const Row* row = row_of(key);
+  if (key == "training.compile" || key == "training.fp8_linear") return true;  // of 2024
   const bool is_switch = key.find(".enable") != std::string::npos;
   const bool may_be =
       row != nullptr && (row->use == Row::Use::idle || (row->use == Row::Use::own && is_switch) ||
@@ -108,6 +109,10 @@ class Translator {
     // Without torchtitan's keys beside it, the command line is ours.
     const bool is_own = row != nullptr && row->use == Row::Use::own;
     if (is_own && is_shared && !is_in_file && !has_titan_) return give(setting, setting.key);
+    if (row != nullptr && !setting.value && (is_own || !is_shared)) {
+      return around_.report.add_problem(fmt::format(
+          "{}: {}: is missing; a setting is --training.steps 100", setting.origin, setting.key));
+    }
     if (is_own) {
       account(Decision::read, row->why, setting);
       return take_own(setting, counts_there);

@@ -300,6 +300,18 @@ TEST_CASE("torchtitan's flags may stand without a value", "[estimator][titan]") 
   CHECK(config::is_value_of("--training.steps", "llama.toml"));
   CHECK_THAT(message_of<InputError>([] { configured({"--optimizer.early_step_in_backward"}); }),
              contains("optimizer.early_step_in_backward: is true, must be false"));
+  CHECK(configured({"--training.compile", "--model.name", "llama2"}).train.titan.compiles);
+  CHECK_THAT(message_of<InputError>([] { configured({"--training.fp8_linear"}); }),
+             contains("training.fp8_linear: is true, must be empty"));
+  // Any other needs its value.
+  for (const char* key :
+       {"optimizer.name", "activation_checkpoint.selective_ac_option", "model.flavor",
+        "model.converters", "training.batch_size", "fault_tolerance.semi_sync_method"}) {
+    CHECK_THAT(message_of<InputError>([&] {
+                 configured({"--profiling.profile_freq=1", std::string("--") + key});
+               }),
+               contains(std::string("command line: ") + key + ": is missing"));
+  }
 }
 
 TEST_CASE("a key in an older and a newer place must agree", "[estimator][titan]") {
