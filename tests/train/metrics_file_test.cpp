@@ -218,6 +218,43 @@ TEST_CASE("a resumed training goes on in its metrics file, without a gap or a do
   }
 }
 
+TEST_CASE("a phase from an export writes each step once, killed and cut anew",
+          "[train][metrics][phase][program]") {
+  const TemporaryFolder folder;
+  testing::run_command(
+      folder, fmt::format("head -c 4000 /dev/zero | tr '\\0' a > {}", (folder / "text").string()));
+  const fs::path exported = folder / "exported", saved = folder / "saved";
+  const auto train = [&](const std::string& words) {
+    const testing::Finished run = testing::run_command(
+        folder, fmt::format("{} --model.preset tiny --training.seq_len 8 --data.path {} "
+                            "--training.global_batch_size 12 {}",
+                            FSDP_TRAIN_PROGRAM, (folder / "text").string(), words));
+    INFO(run.err);
+    REQUIRE(run.code == 0);
+  };
+  for (const fs::path& file : both(folder)) {
+    fs::remove_all(exported);
+    fs::remove_all(saved);
+    const std::string into = " --metrics.file " + file.string();
+    train("--strategy fsdp --ranks 3 --training.local_batch_size 2 --training.steps 3 --export " +
+          exported.string() + " --export.optimizer true" + into);
+    CHECK(steps_in(file) == up_to(3));
+    const std::string phase =
+        fmt::format(" --checkpoint.from {} --checkpoint.folder {} --checkpoint.interval 2",
+                    exported.string(), saved.string());
+    train("--strategy zero2 --ranks 4 --training.local_batch_size 1 --training.steps 5" + into +
+          phase);
+    CHECK(steps_in(file) == up_to(5));
+    fs::remove_all(saved / "step_5");
+    fs::remove_all(saved / "step_4");
+    io::write_text_atomically(saved / "latest", "step_2\n");
+    fs::resize_file(file, fs::file_size(file) - 10);
+    train("--strategy fsdp --ranks 2 --training.local_batch_size 3 --training.steps 6" + into +
+          phase);
+    CHECK(steps_in(file) == up_to(6));
+  }
+}
+
 TEST_CASE("a metrics file that cannot be written is named before the first step",
           "[train][metrics][program]") {
   const TemporaryFolder folder;
