@@ -65,6 +65,18 @@ TEST_CASE("a key that transformers does not know is passed over with a remark", 
     CHECK(std::ranges::any_of(
         config.remarks, [&](const std::string& remark) { return remark.starts_with(begin); }));
   }
+  // A window is a Mistral's: transformers' Llama does not look at it.
+  write_config(folder.path(), {{"sliding_window", 4}});
+  const config::TrainConfig llama =
+      config::load_config(std::nullopt, {"--model.from=" + folder.path().string()});
+  CHECK(llama.model.max_position_embeddings ==
+        nn::TransformerConfig::nano().max_position_embeddings);
+  CHECK(std::ranges::any_of(llama.remarks, [](const std::string& remark) {
+    return remark.find("sliding_window: is passed over") != std::string::npos;
+  }));
+  const config::Explanation made =
+      config::explain(folder / "config.json", {}, {.is_modeled = true});
+  CHECK_THAT(made.text, contains("noted     is passed over, as by transformers"));
   write_config(folder.path(), {{"rms_norm_epss", 1e-5}});
   CHECK_THAT(complaint(folder.path()),
              contains("unknown key \"rms_norm_epss\"; did you mean rms_norm_eps?"));

@@ -121,7 +121,8 @@ Folder read_folder(const std::string& from, bool is_modeled, foreign::Report& re
     read.remarks.push_back(fmt::format("{}: {}", file.string(), note));
   }
   for (const std::string& key : notes.unknown) {
-    const std::string meant = foreign::meant_by(rows(), key);
+    std::string meant = foreign::meant_by(rows(), key);
+    if (meant == key) meant.clear();  // of another architecture, as a window is of a Mistral
     if (meant.empty()) {
       read.remarks.push_back(fmt::format("{}: {}: {}", file.string(), printable(key), kPassedOver));
       continue;
@@ -130,6 +131,12 @@ Folder read_folder(const std::string& from, bool is_modeled, foreign::Report& re
                             problems.empty() ? "" : "\n", file.string(), printable(key), meant);
   }
   std::vector<foreign::Account> accounts = accounts_of(file);
+  for (foreign::Account& each : accounts) {
+    if (std::ranges::find(notes.unknown, each.path) == notes.unknown.end()) continue;
+    each.decision = foreign::Decision::noted;
+    each.keys.clear();
+    each.why = kPassedOver;
+  }
   blame(accounts, problems);
   std::ranges::move(accounts, std::back_inserter(report.accounts));
   if (!problems.empty()) throw InputError(problems);
