@@ -60,7 +60,7 @@ void check_buckets(const TrainConfig& config) {
 void check_device(TrainConfig& config) {
   const bool is_single = config.recipe.strategy == optim::Strategy::single;
   const bool is_nccl = config.parallel.device_collectives == "nccl" && !is_single;
-  if (config.is_modeled) config.training.device = "cpu";  // a remark says so
+  if (!config.has_ranks()) config.training.device = "cpu";  // a remark says so
   if (config.training.device == "cpu") return;
   refuse_if(accelerator() == nullptr, config, "training.device",
             "is cuda, but this program was built without CUDA; use one that was built with the "
@@ -278,7 +278,7 @@ void remark(TrainConfig& config) {
   }
   idle(config.micro_batches() == 1, {"training.prescale_gradients"},
        "while a step has one micro-batch");
-  idle(config.is_modeled, {"training.device"}, "on a modeled machine");
+  idle(!config.has_ranks(), {"training.device"}, "on a modeled machine");
   idle(config.training.device == "cpu" || is_single, {"parallel.device_collectives"},
        config.is_modeled                 ? "on a modeled machine"
        : config.training.device == "cpu" ? "on the CPU"

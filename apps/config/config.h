@@ -92,6 +92,8 @@ struct TrainConfig {
   std::string preset = "tiny";
   std::string from;  ///< model.from: the Hugging Face folder to start from; empty = random weights
   bool is_modeled = false;  ///< as in ConfigUse
+  /// False if the machine is modeled: no rank computes anything.
+  bool has_ranks() const { return !is_modeled || titan.disable_fake_mode; }
   std::string framework;    ///< whose engine an estimate is true of; empty = the file's own
   io::HfExtras extras;      ///< what an export takes over from there
   nn::TransformerConfig model = nn::TransformerConfig::tiny();

@@ -64,8 +64,9 @@ class RankEstimate {
     return *context.allocator(context.device());
   }
 
-  // Of all kernels of this rank, allocated once, beside the allocator.
+  // Of all kernels of this rank, allocated once, beside the allocator; a card's are in it.
   static std::int64_t scratch() {
+    if (Context::current().device().type == DeviceType::cuda) return 0;
     return static_cast<std::int64_t>(ThreadPool::kScratchBytes) *
            Context::current().options().threads;
   }
@@ -200,14 +201,14 @@ void run_real(const EstimatorConfig& config, EstimateRun& run) {
   const std::string key = "memory_estimation.disable_fake_mode";
   if (config.granularity != 1) {
     throw InputError(key +
-                     ": real memory is that of the CPU, which does not round sizes; leave "
-                     "--round-to out");
+                     ": real memory is rounded as its own allocator does; leave --round-to out");
   }
   const optim::Offload& offload = config.train.recipe.sharding.offload;
-  if (offload.is_on()) {
+  if (offload.is_on() && config.train.training.device == "cpu") {
     throw InputError(
         fmt::format("{}: ranks of this machine have one memory, which is device and "
-                    "host; leave parallel.offload_{} out, or estimate in fake mode",
+                    "host; leave parallel.offload_{} out, set training.device to cuda, or estimate "
+                    "in fake mode",
                     key, offload.params ? "params" : "optimizer"));
   }
   if (config.train.recipe.ranks > 256) {
@@ -216,7 +217,7 @@ void run_real(const EstimatorConfig& config, EstimateRun& run) {
                     "most 256, or fake mode",
                     key, config.train.recipe.ranks));
   }
-  train::check_memory(config.train, program::free_memory());
+  train::check_memory(config.train, train::free_memory(config.train));
   const auto others = [&](const train::Rank& rank) {
     EstimateRun ignored;
     RankEstimate(config, rank.group, ignored).take_part();

@@ -187,8 +187,9 @@ std::string formula_lines(const Estimate& estimate) {
   }
   if (!opinion.is_comparable) {
     return text + "not compared: " +
-           (estimate.config.granularity != 1 ? "the formula does not round sizes\n"
-                                             : "the run ended early\n");
+           (estimate.config.granularity != 1 || estimate.config.train.training.device != "cpu"
+                ? "the formula does not round sizes\n"
+                : "the run ended early\n");
   }
   if (opinion.difference.empty()) {
     return text + fmt::format("equal, byte for byte and kind for kind, at {} states and peaks\n",

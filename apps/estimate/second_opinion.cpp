@@ -78,6 +78,7 @@ SecondOpinion second_opinion(const EstimatorConfig& config, const EstimateRun& r
   const paper::MemoryOptions options = memory_options(config);
   const MemoryFormula formula(config.train.model, options);
   opinion.is_comparable = config.granularity == 1 && run.out_of_memory.empty() &&
+                          config.train.training.device == "cpu" &&
                           config.framework == paper::Framework::unshard;
   Comparison comparison(opinion);
   for (int i = 0; i < kIterations; ++i) {

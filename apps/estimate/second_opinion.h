@@ -19,7 +19,8 @@ struct SecondOpinion {
   std::vector<Breakdown> host_peaks;  ///< with offload; empty without
   std::size_t compared = 0;           ///< snapshots, phases and peaks that were compared
   std::string difference;             ///< the first one, as a sentence; "" = all are equal
-  /// False if sizes were rounded up, or memory ran out: then there is nothing to compare with.
+  /// False if sizes were rounded up, as a card does, or memory ran out: then there is nothing to
+  /// compare with.
   bool is_comparable = true;
 };
 

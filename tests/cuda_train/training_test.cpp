@@ -2,6 +2,7 @@
 #include "comm/gather_texts.h"
 #include "cuda_on_host/plans.h"
 #include "estimate/device_bound.h"
+#include "estimate/estimate.h"
 #include "support/temporary_folder.h"
 #include "train/evaluation.h"
 #include "train/memory_check.h"
@@ -269,6 +270,42 @@ TEST_CASE("NCCL needs a card for each rank", "[train][stand-in]") {
         }) ==
         "command line: parallel.device_collectives: is nccl, which needs a card for each of "
         "the 4 ranks, and this machine has 2; use canonical, with which ranks share cards");
+}
+
+TEST_CASE("real mode of an estimate measures on the cards what the bound says", "[estimate]") {
+  for (const Words& placed_on :
+       {Words{}, placed("ddp", 2), placed("zero2", 3), placed("fsdp", 4)}) {
+    for (const Words& more : {Words{},
+                              {"--training.mixed_precision_param=bfloat16"},
+                              {"--parallel.offload_params=true"}}) {
+      const bool is_offload = !more.empty() && more.front().find("offload") != std::string::npos;
+      if (is_offload && placed_on != placed("fsdp", 4)) continue;
+      Words words = {"--memory_estimation.disable_fake_mode=true",
+                     "--model.vocab_size=13",
+                     "--model.hidden_size=12",
+                     "--model.num_hidden_layers=2",
+                     "--model.num_attention_heads=2",
+                     "--model.num_key_value_heads=1",
+                     "--model.intermediate_size=17",
+                     "--model.max_position_embeddings=5",
+                     "--training.local_batch_size=1",
+                     "--training.device=cuda"};
+      words.insert(words.end(), placed_on.begin(), placed_on.end());
+      words.insert(words.end(), more.begin(), more.end());
+      CAPTURE(words);
+      Session session(lazy());
+      const estimate::EstimatorConfig config =
+          estimate::load_estimator_config(std::nullopt, words, {});
+      CHECK(config.train.training.device == "cuda");
+      const estimate::Estimate made = estimate::make_estimate(config);
+      session.finish();
+      CHECK_FALSE(made.opinion.is_comparable);
+      // All but the losses, which only a training keeps.
+      CHECK(made.run.tracker_max() == estimate::device_bound_bytes(config.train) - 512);
+      CHECK(made.run.allocator.peak_active == made.run.tracker_max());
+      if (is_offload) CHECK(made.run.iterations.back().host_peak.total() > 0);
+    }
+  }
 }
 
 }  // namespace fsdp::train::cuda_train_test
