@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base/printable.h"
+#include "config/deepspeed/deepspeed.h"
 #include "config/keys.h"
 #include "config/titan_keys.h"
 #include "io/hf_folder.h"
@@ -89,6 +90,7 @@ struct ExportConfig {
 struct TrainConfig {
   std::string source = "(defaults)";  ///< the file or both files, named in messages
   TitanKeys titan;                    ///< what was said in torchtitan's keys
+  DeepSpeedKeys deepspeed;            ///< what was said in DeepSpeed's
   std::string preset = "tiny";
   std::string from;  ///< model.from: the Hugging Face folder to start from; empty = random weights
   bool is_modeled = false;  ///< as in ConfigUse

@@ -1,5 +1,6 @@
 // An estimate as JSON; docs/estimator.md describes the schema.
 #include "estimate/estimate.h"
+#include "estimate/zero_states.h"
 
 #include <nlohmann/json.hpp>
 
@@ -159,6 +160,10 @@ std::string to_json(const Estimate& estimate) {
   json["formula"]["host_peaks"] = Json::array();
   for (const Breakdown& each : estimate.opinion.host_peaks) {
     json["formula"]["host_peaks"].push_back(bytes_json(each));
+  }
+  for (const StatesLine& each : states_lines(estimate.config, run)) {
+    json["states"].push_back(
+        {{"by", each.who}, {"device", each.device}, {"host", each.host}, {"what", each.what}});
   }
   json["out_of_memory"] = run.out_of_memory;
   json["resident_bytes"] = estimate.resident_bytes;

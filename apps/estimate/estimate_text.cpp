@@ -3,6 +3,7 @@
 #include "estimate/estimate.h"
 #include "estimate/explanations.h"
 #include "estimate/text_table.h"
+#include "estimate/zero_states.h"
 #include "report/palette.h"
 #include "report/units.h"
 
@@ -198,6 +199,15 @@ std::string formula_lines(const Estimate& estimate) {
   return text + "DIFFERENT: " + opinion.difference + '\n';
 }
 
+std::string states_table(const std::vector<StatesLine>& lines, const ByteScale& scale) {
+  TextTable table(
+      {"said by", "of a card " + std::string(scale.unit()), "of a node's host", "<what"});
+  for (const StatesLine& each : lines) {
+    table.add({each.who, scale.show(each.device), scale.show(each.host), each.what});
+  }
+  return table.text();
+}
+
 }  // namespace
 
 std::string to_text(const Estimate& estimate, Detail detail) {
@@ -217,6 +227,9 @@ std::string to_text(const Estimate& estimate, Detail detail) {
   text += heading("Hot spots") + hot_spots(estimate, scale);
   text += heading("Communication buffers") + communication_buffers(estimate, scale);
   text += heading("What would lower the peak (by formula)") + describe_savings(estimate, scale);
+  if (const auto lines = states_lines(estimate.config, estimate.run); !lines.empty()) {
+    text += heading("Parameters, gradients and state alone") + states_table(lines, scale);
+  }
   if (estimate.config.framework == paper::Framework::unshard) {
     text += heading("Second opinion") + formula_lines(estimate);
   }

@@ -80,6 +80,7 @@ paper::MemoryOptions memory_options(const EstimatorConfig& config) {
   options.rank = config.rank;
   options.framework = config.framework;
   options.habits = config.habits;
+  options.zero = config.zero;
   return options;
 }
 

@@ -21,6 +21,7 @@ struct EstimatorConfig {
   config::TrainConfig train;
   paper::Framework framework = paper::Framework::unshard;  ///< whose engine it is true of
   paper::TorchHabits habits = {};                          ///< of PyTorch
+  paper::ZeroHabits zero = {};                             ///< of DeepSpeed
   bool is_real = false;                                    ///< memory_estimation.disable_fake_mode
   int rank = 0;                 ///< whose memory is reported; it matters for zero1 and zero2
   std::size_t granularity = 1;  ///< bytes that every size is rounded up to; an H100 has 512

@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "base/printable.h"
+#include "estimate/zero_choice.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -28,8 +29,10 @@ bool is_old(const config::TitanKeys& titan) {
   });
 }
 
-paper::Framework framework_of(const config::TitanKeys& titan) {
+paper::Framework framework_of(const config::TrainConfig& train) {
   using paper::Framework;
+  const config::TitanKeys& titan = train.titan;
+  if (train.deepspeed.is_file) return Framework::deepspeed;
   if (!titan.is_file) return Framework::unshard;
   return is_old(titan) ? Framework::pytorch_2024 : Framework::pytorch;
 }
@@ -43,7 +46,7 @@ std::vector<std::string> frameworks() {
 }
 
 void choose_framework(const std::string& framework, EstimatorConfig& config) {
-  config.framework = framework_of(config.train.titan);
+  config.framework = framework_of(config.train);
   const std::string& chosen = framework.empty() ? config.train.framework : framework;
   if (const auto named = paper::framework_named(chosen)) {
     config.framework = *named;
@@ -56,8 +59,13 @@ void choose_framework(const std::string& framework, EstimatorConfig& config) {
     return switch_off_compiling(config);
   }
   config.habits = paper::habits_of(config.framework);
-  config.habits.compiles_blocks = config.train.titan.compiles;
   config.habits.frees_head = config.train.titan.reshards_always;
+  if (config.framework == paper::Framework::deepspeed) {
+    choose_zero_habits(config);
+    switch_off_compiling(config);
+  } else {
+    config.habits.compiles_blocks = config.train.titan.compiles;
+  }
   try {
     paper::check_framework(memory_options(config));
   } catch (const optim::RecipeError& error) {

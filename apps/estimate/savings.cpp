@@ -30,10 +30,14 @@ std::int64_t peak_of(const EstimatorConfig& config) {
   return paper::peak_of_training(config.train.model, memory_options(config)).total();
 }
 
-/// More than anything has, where it is not known of the framework.
+/// More than anything has, where it is not known of the framework, or two changes do not fit.
 std::int64_t peak_if_known(const EstimatorConfig& config) {
-  return paper::unknown_of(memory_options(config)) ? std::numeric_limits<std::int64_t>::max()
-                                                   : peak_of(config);
+  constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+  try {
+    return paper::unknown_of(memory_options(config)) ? kNever : peak_of(config);
+  } catch (const optim::RecipeError&) {
+    return kNever;
+  }
 }
 
 std::vector<Change> changes_of(const EstimatorConfig& config) {

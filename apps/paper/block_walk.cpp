@@ -23,7 +23,7 @@ void StepWalk::find_alike_blocks() {
   };
   last_alike_ = 1;
   // What is whole is reduced in buckets, which do not end where blocks end.
-  if (!whole_.is_empty()) return;
+  if (!whole_->is_empty()) return;
   while (last_alike_ + 1 < segments_.size() && is_alike(last_alike_ + 1)) ++last_alike_;
 }
 

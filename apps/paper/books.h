@@ -58,11 +58,12 @@ class Books {
   void walk(const Stretch& stretch) {
     if (has_bytes_) device_.walk(stretch);
   }
-  /// The same, point by point, for an observer.
+  /// The same, point by point, for an observer: from point `first` to `last`.
   /// @param segment whose points they are @param unit whose weights have gradients there
-  /// @param ps how long they take
-  void follow(const std::vector<MemoryPoint>& points, const std::string& segment,
-              const std::string& unit, bool is_backward, std::int64_t ps);
+  /// @param ps how long all points take
+  void follow(const std::vector<MemoryPoint>& points, std::size_t first, std::size_t last,
+              const std::string& segment, const std::string& unit, bool is_backward,
+              std::int64_t ps);
   /// Whose bytes are held or dropped from here on, for an observer.
   void set_owner(const std::string& unit) {
     if (observer_ != nullptr) owner_ = {unit, ""};

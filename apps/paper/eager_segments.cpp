@@ -17,7 +17,7 @@ namespace {
 
 using Node = EagerTape::Node;
 
-constexpr std::int64_t kTokenBytes = 16;   // of a token and its label
+constexpr std::int64_t kIndex = 8;         // bytes of a token, a label or a position
 constexpr std::int64_t kRandomState = 24;  // of attention, though nothing is dropped
 
 class EagerLlama {
@@ -58,7 +58,11 @@ class EagerLlama {
     add_loss(
         run(v, kLoss, BlockCheckpoint::none, [&](const Value& logits) { return loss(logits); }),
         model);
-    model.data = kTokenBytes * rows_;
+    model.data = 2 * kIndex * rows_;
+    if (habits_.rotates_halves) {
+      const std::int64_t length = options_.length_of(config_);
+      model.data += length * (kIndex + 2 * element_ * config_.head_dim());
+    }
     return model;
   }
 
@@ -113,9 +117,12 @@ class EagerLlama {
     Value k = linear(path + "k_proj", x, d, kv_width);
     Value v = linear(path + "v_proj", x, d, kv_width);
     rotate(q, k);
-    if (kv_width != q_width) {
+    if (kv_width != q_width && (!habits_.shares_heads || habits_.attends_by_products)) {
       k = tape_->apply("repeat_kv", {k}, of_rows(q_width), {});
       v = tape_->apply("repeat_kv", {v}, of_rows(q_width), {});
+    }
+    if (habits_.attends_by_products) {
+      return linear(path + "o_proj", by_products(q, k, v), q_width, d);
     }
     const Value mixed = tape_->apply(
         "attention", {q, k, v}, of_rows(q_width),
@@ -125,9 +132,37 @@ class EagerLlama {
          .side_result = kFloatBytes * rows_ * config_.num_attention_heads + kRandomState});
     return linear(path + "o_proj", mixed, q_width, d);
   }
-  // In float32, as complex numbers; both results at once.
+  /// softmax(q·kᵀ + mask)·v, one by one; the softmax is in float32.
+  Value by_products(const Value& q, const Value& k, const Value& v) {
+    const std::string name = "attention";
+    const std::int64_t length = options_.length_of(config_);
+    const std::int64_t scores = of_rows(config_.num_attention_heads * length);
+    const std::int64_t wide = scores / element_ * kFloatBytes;
+    const std::int64_t out = of_rows(config_.query_width());
+    Value weights = tape_->apply(name, {q, k}, scores, {.saves = {q, k}});
+    weights = tape_->apply(name, {weights}, scores, {});
+    weights = tape_->add(tape_->apply("mask", {}, element_ * length * length, {}), weights);
+    weights = tape_->apply(name, {cast(weights, scores, wide)}, wide, {.saves_result = true});
+    weights = cast(weights, wide, scores);
+    const Value mixed = tape_->apply(name, {weights, v}, out, {.saves = {weights, v}});
+    return tape_->apply(name, {mixed}, out, {});
+  }
+  /// x·cos + (-x₂, x₁)·sin
+  Value with_halves_rotated(const Value& x, std::int64_t out) {
+    const std::string name = "rotary";
+    const Value straight = tape_->apply(name, {x}, out, {});
+    const Value half = tape_->apply(name, {x}, out / 2, {.scratch = out});
+    const Value across = tape_->apply(name, {tape_->apply(name, {half, x}, out, {})}, out, {});
+    return tape_->add(straight, across);
+  }
+  // Else in float32, as complex numbers; both results at once.
   void rotate(Value& q, Value& k) {
     const std::int64_t q_out = of_rows(config_.query_width()), k_out = of_rows(config_.kv_width());
+    if (habits_.rotates_halves) {
+      q = with_halves_rotated(q, q_out);
+      k = with_halves_rotated(k, k_out);
+      return;
+    }
     if (habits_.compiles_blocks) {
       q = tape_->apply("rotary", {q}, q_out, {});
       k = tape_->apply("rotary", {k}, k_out, {});
@@ -174,9 +209,12 @@ class EagerLlama {
     const std::int64_t v = of_rows(config_.vocab_size), v_float = v / element_ * kFloatBytes;
     const Value prediction = cast(logits, v, v_float);
     if (habits_.keeps_prediction) tape_->keep_alive(prediction);
+    if (habits_.keeps_logits) tape_->keep_alive(logits);
     const Value log_probabilities =
         tape_->apply("log_softmax", {prediction}, v_float, {.saves_result = true});
-    return tape_->apply("nll_loss", {log_probabilities}, kLoss, {.saves = {log_probabilities}});
+    return tape_->apply(
+        "nll_loss", {log_probabilities}, kLoss,
+        {.saves = {log_probabilities}, .side_result = habits_.shifts_labels ? kIndex * rows_ : 0});
   }
 
   Value linear(const std::string& path, const Value& x, std::int64_t in, std::int64_t out,

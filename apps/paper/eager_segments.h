@@ -1,6 +1,6 @@
 /// @file
 /// @ingroup paper
-/// The segments of torchtitan's Llama, as PyTorch's autograd keeps them.
+/// The segments of torchtitan's and Hugging Face's Llama, as PyTorch's autograd keeps them.
 #pragma once
 
 #include "nn/transformer.h"
@@ -18,10 +18,13 @@ namespace fsdp::paper {
 ///                                   heads), attention | gate, its SiLU, up, hidden
 ///     8x + 4q + 4f + 4·H + 8        RMSNorm written out in float32 (e = 2)
 ///     4x + 4q + 3f + 4·H + 8        compiled: SiLU is computed again
+///     8x + 2q + 2kv + 4f + 4·H + 8  Hugging Face's: grouped keys and values as they are (e = 2)
+///     8x + 4q + 4f + 6·H·T + 8      the same with attention "eager", by products
 ///
 /// and 24 bytes of attention's random state; the loss keeps 4·V of logits in float32, and tokens
-/// and labels are int64. Derived from torchtitan's source
-/// and PyTorch's derivatives.yaml; tests/estimate compares it with FSDPMemTracker's counts.
+/// and labels are int64. Derived from torchtitan's and transformers' source
+/// and PyTorch's derivatives.yaml; tests/estimate compares it with FSDPMemTracker's counts, and
+/// with what PyTorch saves.
 TapedModel eager_model(const nn::TransformerConfig& config, const MemoryOptions& options,
                        std::int64_t length);
 

@@ -11,14 +11,14 @@ void StepWalk::finish_step() {
   finish_across();
   finish_copies();
   finish_gradients();
-  whole_.finish_gradients();
+  whole_->finish_gradients();
   if (recipe_.clip > 0) {
     begin_phase("clip");
     add_norm();
   }
   begin_phase("optimizer");
   update();
-  whole_.broadcast();
+  whole_->broadcast();
   for (const Unit& unit : units_) {
     books_.set_owner(unit.shape.name);
     for (const FlatShape& flat : unit.shape.flats) {
@@ -27,7 +27,7 @@ void StepWalk::finish_step() {
       }
     }
   }
-  whole_.zero_grad();
+  whole_->zero_grad();
 }
 
 void StepWalk::finish_gradients() {
@@ -61,7 +61,7 @@ void StepWalk::add_norm() {
       if (flat.is_trained) books_.square(valid(flat), shards());
     }
   }
-  whole_.add_squares();
+  whole_->add_squares();
   books_.wait(TimePart::updates, books_.start(&WireBytes::norm, CollectiveOp::all_reduce, kCounters,
                                               kCounterBytes, shard_group_));
   books_.drop(MemoryKind::temp, kCounterBytes * kCounters);
@@ -90,7 +90,7 @@ void StepWalk::update() {
       }
     }
   }
-  whole_.update(is_first);
+  whole_->update(is_first);
 }
 
 }  // namespace fsdp::paper

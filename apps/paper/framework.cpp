@@ -8,10 +8,11 @@ namespace fsdp::paper {
 
 namespace {
 
-constexpr std::array<std::pair<Framework, std::string_view>, 3> kNames{
+constexpr std::array<std::pair<Framework, std::string_view>, 4> kNames{
     {{Framework::unshard, "unshard"},
      {Framework::pytorch, "pytorch"},
-     {Framework::pytorch_2024, "pytorch-2024"}}};
+     {Framework::pytorch_2024, "pytorch-2024"},
+     {Framework::deepspeed, "deepspeed"}}};
 
 }  // namespace
 
@@ -27,6 +28,8 @@ std::string_view meaning_of(Framework framework) {
     case Framework::pytorch_2024:
       return "FSDP2 with torchtitan's Llama as of 2024, by rules that PyTorch's own memory tracker "
              "confirms";
+    case Framework::deepspeed:
+      return "DeepSpeed's ZeRO as of 0.19 with Hugging Face's Llama, by the rules of its source";
     case Framework::unshard:
       break;
   }
@@ -47,6 +50,13 @@ std::optional<Framework> framework_named(std::string_view name) {
 }
 
 TorchHabits habits_of(Framework framework) {
+  if (framework == Framework::deepspeed) {
+    return {.norm_in_float32 = true,
+            .rotates_halves = true,
+            .shares_heads = true,
+            .shifts_labels = true,
+            .keeps_logits = true};
+  }
   const bool is_old = framework == Framework::pytorch_2024;
   return {.root_holds_ends = is_old, .keeps_last_block = is_old, .norm_in_float32 = is_old};
 }

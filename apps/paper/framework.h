@@ -15,6 +15,7 @@ enum class Framework {
   unshard,       ///< those of this repository, to the byte
   pytorch,       ///< FSDP2 with torchtitan's Llama, from 2025 on
   pytorch_2024,  ///< the same as torchtitan used it in 2024
+  deepspeed,     ///< ZeRO's stages 0 to 3 with Hugging Face's Llama
 };
 std::string_view name_of(Framework framework);     ///< "pytorch-2024"
 std::string_view meaning_of(Framework framework);  ///< one sentence, without a full stop
@@ -30,6 +31,12 @@ struct TorchHabits {
   bool norm_in_float32 = false;   ///< RMSNorm is written out, in float32; else F.rms_norm
   bool keeps_prediction = false;  ///< the logits in float32 live until the end of backward
   bool compiles_blocks = false;   ///< torch.compile of each block
+  // What Hugging Face's Llama (transformers 5) does otherwise than torchtitan's.
+  bool rotates_halves = false;       ///< queries and keys, in the model's format
+  bool shares_heads = false;         ///< attention reads grouped keys and values as they are
+  bool attends_by_products = false;  ///< attention "eager": each of its products is a tensor
+  bool shifts_labels = false;        ///< the loss compares with a shifted copy of the labels
+  bool keeps_logits = false;         ///< the model's output lives until the micro-step has ended
 };
 TorchHabits habits_of(Framework framework);
 /// Each of them, as a sentence says it.

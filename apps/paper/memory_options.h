@@ -6,6 +6,7 @@
 #include "nn/transformer.h"
 #include "optim/recipe.h"
 #include "paper/framework.h"
+#include "paper/zero_habits.h"
 
 #include <cstdint>
 #include <optional>
@@ -33,6 +34,7 @@ struct MemoryOptions {
   int rank = 0;             ///< zero1, zero2: whose bytes
   Framework framework = Framework::unshard;
   TorchHabits habits = {};  ///< of PyTorch; see habits_of()
+  ZeroHabits zero = {};     ///< of DeepSpeed
 
   /// T of this model.
   std::int64_t length_of(const nn::TransformerConfig& config) const {

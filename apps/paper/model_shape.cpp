@@ -106,7 +106,9 @@ std::string operation_of(const std::string& path) {
 }
 
 bool is_whole(const Parameter& parameter, const MemoryOptions& options) {
-  if (options.recipe.strategy != Strategy::fsdp) return true;
+  if (options.recipe.strategy != Strategy::fsdp || options.framework == Framework::deepspeed) {
+    return true;  // DeepSpeed shards parameters one by one, not by units
+  }
   return std::any_of(options.recipe.sharding.ignored.begin(), options.recipe.sharding.ignored.end(),
                      [&](const std::string& path) {
                        return parameter.path == path || parameter.path.starts_with(path + ".");
@@ -175,6 +177,7 @@ class ShapeBuilder {
       }
       positions = options_.length_of(config_);  // torchtitan's table has the length of a sequence
     }
+    if (options_.habits.rotates_halves) positions = 1;  // frequencies, twice: tables are made anew
     shape_.buffers = 2 * positions * (config_.head_dim() / 2) * 4;  // cos, sin
     return std::move(shape_);
   }

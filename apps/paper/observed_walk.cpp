@@ -20,8 +20,9 @@ void Books::relabel(MemoryKind from, MemoryKind to, std::int64_t nbytes) {
   observer_->on_relabel({MemorySpace::device, from, nbytes, owner_, now}, to);
 }
 
-void Books::follow(const std::vector<MemoryPoint>& points, const std::string& segment,
-                   const std::string& unit, bool is_backward, std::int64_t ps) {
+void Books::follow(const std::vector<MemoryPoint>& points, std::size_t first, std::size_t last,
+                   const std::string& segment, const std::string& unit, bool is_backward,
+                   std::int64_t ps) {
   using nn::CallState;
   const auto operation_of = [&](std::size_t i) {
     return segment + "." + points[i].after.substr(0, points[i].after.find(':'));
@@ -33,11 +34,11 @@ void Books::follow(const std::vector<MemoryPoint>& points, const std::string& se
       is_backward ? CallState::before_pre_backward : CallState::before_pre_forward;
   const CallState end =
       is_backward ? CallState::after_post_backward : CallState::after_post_forward;
-  for (std::size_t i = 1; i < points.size(); ++i) {
+  for (std::size_t i = first + 1; i <= last; ++i) {
     const MemoryPoint &before = points[i - 1], &now = points[i];
     const std::string operation = operation_of(i);
-    const bool is_first = i == 1 || operation_of(i - 1) != operation;
-    const bool is_last = i + 1 == points.size() || operation_of(i + 1) != operation;
+    const bool is_first = i == first + 1 || operation_of(i - 1) != operation;
+    const bool is_last = i == last || operation_of(i + 1) != operation;
     if (is_first) observer_->on_state(operation, begin);
     owner_ = now.after.ends_with(": weight") ? Owner{unit, ""} : Owner{"", operation};
     passed_ = ps * static_cast<std::int64_t>(i) / static_cast<std::int64_t>(points.size());
@@ -63,12 +64,24 @@ const std::string& StepWalk::name_of(std::size_t segment) const {
   return segment < segments_.size() ? shape_.segments[segment] : loss;
 }
 
-void StepWalk::walk_segment(std::size_t segment, const std::vector<MemoryPoint>& points,
-                            const Stretch& stretch, bool is_backward, std::int64_t ps) {
-  if (books_.observer() == nullptr) return books_.walk(stretch);
+void StepWalk::walk_operation(std::size_t segment, const std::vector<MemoryPoint>& points,
+                              const SegmentWalk::Operation& operation, bool is_backward,
+                              std::int64_t ps) {
+  if (books_.observer() == nullptr) return books_.walk(operation.stretch);
   const Unit* unit = segment < segments_.size() ? unit_of(segment) : nullptr;
   if (unit == nullptr) unit = unit_at(shape_.root);
-  books_.follow(points, name_of(segment), unit == nullptr ? "" : unit->shape.name, is_backward, ps);
+  books_.follow(points, operation.first, operation.last, name_of(segment),
+                unit == nullptr ? kWholeModel : unit->shape.name, is_backward, ps);
+}
+
+void StepWalk::walk_forward(std::size_t segment, const std::vector<MemoryPoint>& points,
+                            const SegmentWalk::Operations& operations, bool is_backward,
+                            std::int64_t ps) {
+  for (const SegmentWalk::Operation& operation : operations) {
+    whole_->before(segment, operation.name);
+    walk_operation(segment, points, operation, is_backward, ps);
+    whole_->after(segment, operation.name);
+  }
 }
 
 }  // namespace fsdp::paper

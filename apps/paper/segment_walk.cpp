@@ -23,35 +23,38 @@ Stretch stretch_of(const std::vector<MemoryPoint>& points, std::size_t first, st
   return stretch;
 }
 
-Stretch whole_stretch(const std::vector<MemoryPoint>& points, bool counts_gradients) {
-  return points.empty() ? Stretch{} : stretch_of(points, 0, points.size() - 1, counts_gradients);
-}
-
 /// What comes before the colon of "down_proj: weight".
 std::string operation_of(const MemoryPoint& point) {
   return point.after.substr(0, point.after.find(':'));
 }
 
-}  // namespace
-
-SegmentWalk segment_walk(const SegmentMemory& segment, bool counts_gradients, bool by_operation) {
-  SegmentWalk walk;
-  walk.forward = whole_stretch(segment.forward, counts_gradients);
-  walk.again = whole_stretch(segment.again, counts_gradients);
-  if (const std::size_t n = segment.again.size(); n > 1) {
-    walk.again_body = stretch_of(segment.again, 0, n - 2, counts_gradients);
-    walk.again_end = stretch_of(segment.again, n - 2, n - 1, counts_gradients);
-  }
-  // A weight's hooks run when its operation has ended: after the last point named after it.
-  const std::vector<MemoryPoint>& points = segment.backward;
+/// A weight's hooks run when its operation has ended: after the last point named after it.
+SegmentWalk::Operations operations_of(const std::vector<MemoryPoint>& points, bool counts_gradients,
+                                      bool by_operation) {
+  SegmentWalk::Operations all;
   for (std::size_t i = 1, begin = 0; i < points.size(); ++i) {
     const std::string operation = operation_of(points[i]);
     const bool is_end =
         i + 1 == points.size() || (by_operation && operation_of(points[i + 1]) != operation);
     if (!is_end) continue;
-    walk.backward.push_back({operation, stretch_of(points, begin, i, counts_gradients)});
+    all.push_back({operation, stretch_of(points, begin, i, counts_gradients), begin, i});
     begin = i;
   }
+  return all;
+}
+
+}  // namespace
+
+SegmentWalk segment_walk(const SegmentMemory& segment, bool counts_gradients, bool by_operation,
+                         bool forward_too) {
+  SegmentWalk walk;
+  walk.forward = operations_of(segment.forward, counts_gradients, forward_too);
+  walk.again = operations_of(segment.again, counts_gradients, forward_too);
+  if (const std::size_t n = segment.again.size(); n > 1) {
+    walk.again_body = stretch_of(segment.again, 0, n - 2, counts_gradients);
+    walk.again_end = stretch_of(segment.again, n - 2, n - 1, counts_gradients);
+  }
+  walk.backward = operations_of(segment.backward, counts_gradients, by_operation);
   return walk;
 }
 

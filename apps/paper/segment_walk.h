@@ -6,6 +6,7 @@
 #include "paper/activation_table.h"
 #include "paper/ledger.h"
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -16,15 +17,18 @@ struct SegmentWalk {
   struct Operation {
     std::string name;
     Stretch stretch;
+    std::size_t first, last;  ///< points: it changes what was held at `first` into that at `last`
   };
-  Stretch forward;
-  Stretch again;
-  Stretch again_body, again_end;    ///< the same, cut before its last change
-  std::vector<Operation> backward;  ///< each up to where the hooks of a weight may run
+  using Operations = std::vector<Operation>;
+  Operations forward, again;
+  Stretch again_body, again_end;  ///< the same, cut before its last change
+  Operations backward;            ///< each up to where the hooks of a weight may run
 };
 
 /// @param counts_gradients as MemoryPoint::weight_grad says, the gradients of its weights count
 /// @param by_operation false: nobody waits for a gradient, and backward is one stretch
-SegmentWalk segment_walk(const SegmentMemory& segment, bool counts_gradients, bool by_operation);
+/// @param forward_too the same of forward
+SegmentWalk segment_walk(const SegmentMemory& segment, bool counts_gradients, bool by_operation,
+                         bool forward_too);
 
 }  // namespace fsdp::paper

@@ -31,7 +31,7 @@ StepWalk::StepWalk(ModelShape shape, TapedModel tape, MemoryOptions options, Boo
       formats_(recipe_.precision),
       shape_(std::move(shape)),
       tape_(std::move(tape)),
-      whole_(shape_.whole_parts, options_, *schedule_, books_) {
+      whole_(parts_walk(shape_, segments_, options_, *schedule_, books_)) {
   const int ranks = recipe_.shards(), rank = options_.rank;
   shard_group_ = books_.group_of(rank / ranks * ranks, ranks, 1);
   replica_group_ = books_.group_of(rank % ranks, recipe_.replicas, ranks);
@@ -53,7 +53,7 @@ StepWalk::StepWalk(ModelShape shape, TapedModel tape, MemoryOptions options, Boo
       books_.hold(MemoryKind::sharded_param, shard_of(flat), shards());
     }
   }
-  whole_.hold_parameters(shape_);
+  whole_->hold_parameters();
   books_.set_owner("");
   books_.hold(MemoryKind::buffer, shape_.buffers);
   if (!has_buffers_) {
@@ -65,10 +65,11 @@ StepWalk::StepWalk(ModelShape shape, TapedModel tape, MemoryOptions options, Boo
 // Segments that are alike are one object, and have one walk.
 void StepWalk::make_segment_walks() {
   // Whole gradients are made in buckets, not one by one.
-  const bool counts_gradients =
-      recipe_.strategy == Strategy::single || recipe_.strategy == Strategy::zero2;
+  const bool counts_gradients = !has_buffers_ && (recipe_.strategy == Strategy::single ||
+                                                  recipe_.strategy == Strategy::zero2);
   const auto walk_of = [&](const SegmentMemory& segment) {
-    return segment_walk(segment, counts_gradients, /*by_operation=*/!whole_.is_empty());
+    return segment_walk(segment, counts_gradients, /*by_operation=*/!whole_->is_empty(),
+                        whole_->follows_forward());
   };
   for (const auto& segment : segments_) {
     auto found = distinct_walks_.find(segment.get());
@@ -85,7 +86,7 @@ void StepWalk::make_segment_walks() {
 StepMemory StepWalk::next_step() {
   StepMemory memory;
   if (books_.has_bytes()) known_.clear();  // each step has its own peaks
-  if (has_state_) whole_.refresh_copies();
+  if (has_state_) whole_->refresh_copies();
   for (int m = 0; m < recipe_.micro_steps; ++m) micro_step_unless_known(m, memory);
   books_.reported().reset_peak();
   finish_step();
@@ -138,8 +139,8 @@ void StepWalk::micro_step_unless_known(int m, StepMemory& memory) {
 void StepWalk::micro_step(int m, StepMemory& step) {
   MicroStepMemory memory;
   Ledger& reported = books_.reported();
-  if (m == 0) whole_.hold_buckets();
-  whole_.begin_micro_step();
+  if (m == 0) whole_->hold_buckets();
+  whole_->begin_micro_step();
   books_.set_owner("");
   if (m == 0) begin_phase("inputs");
   books_.hold(MemoryKind::activation, tape_.data);
@@ -152,7 +153,7 @@ void StepWalk::micro_step(int m, StepMemory& step) {
   reported.reset_peak();
   begin_phase("backward", m);
   backward(m, memory);
-  if (m + 1 < recipe_.micro_steps) whole_.hold_buckets();
+  if (m + 1 < recipe_.micro_steps) whole_->hold_buckets();
   memory.backward_peak = reported.peak();
   books_.set_owner("");
   books_.drop(MemoryKind::activation, tape_.data + tape_.loss_value);
@@ -188,7 +189,7 @@ void StepWalk::forward(MicroStepMemory& memory) {
   post_forward(root, has_tape_);
   drop_lingering();
   snap("root", CallState::after_post_forward, memory);
-  walk_segment(segments_.size(), tape_.loss.forward, loss_.forward, /*is_backward=*/false,
+  walk_forward(segments_.size(), tape_.loss.forward, loss_.forward, /*is_backward=*/false,
                books_.times_of_loss().forward);
   books_.compute_for(TimePart::forward, books_.times_of_loss().forward);
 
@@ -215,7 +216,7 @@ void StepWalk::forward_segment(std::size_t segment, MicroStepMemory& memory) {
   snap(name, CallState::before_pre_forward, memory);
   pre_forward(unit);
   snap(name, CallState::after_pre_forward, memory);
-  walk_segment(segment, segments_[segment]->forward, walks_[segment]->forward,
+  walk_forward(segment, segments_[segment]->forward, walks_[segment]->forward,
                /*is_backward=*/false, times_of(segment).forward);
   books_.compute_for(TimePart::forward, times_of(segment).forward);
   if (!has_tape_) books_.drop(MemoryKind::activation, segments_[segment]->kept());
@@ -230,8 +231,8 @@ void StepWalk::forward_segment(std::size_t segment, MicroStepMemory& memory) {
 
 void StepWalk::backward(int m, MicroStepMemory& memory) {
   for (const SegmentWalk::Operation& each : loss_.backward) {
-    walk_segment(segments_.size(), tape_.loss.backward, each.stretch, /*is_backward=*/true,
-                 books_.times_of_loss().backward);
+    walk_operation(segments_.size(), tape_.loss.backward, each, /*is_backward=*/true,
+                   books_.times_of_loss().backward);
   }
   books_.compute_for(TimePart::backward, books_.times_of_loss().backward);
   Unit* root = unit_at(shape_.root);
@@ -252,7 +253,7 @@ void StepWalk::backward(int m, MicroStepMemory& memory) {
     drop_part(unit);
     if (unit.state != State::sharded) reshard(unit);
   }
-  whole_.end_micro_step(m);
+  whole_->end_micro_step(m);
 }
 
 void StepWalk::backward_segment(std::size_t segment, int m, MicroStepMemory& memory) {
@@ -265,7 +266,7 @@ void StepWalk::backward_segment(std::size_t segment, int m, MicroStepMemory& mem
   pre_backward(unit);
   snap(name, CallState::after_pre_backward, memory);
   if (is_inside) {
-    walk_segment(segment, segments_[segment]->again, walks_[segment]->again, /*is_backward=*/true,
+    walk_forward(segment, segments_[segment]->again, walks_[segment]->again, /*is_backward=*/true,
                  times_of(segment).again);
     books_.compute_for(TimePart::recomputation, times_of(segment).again);
   }
@@ -304,13 +305,15 @@ void StepWalk::compute_backward(std::size_t segment, int m) {
   const SegmentTimes& times = times_of(segment);
   std::int64_t done = 0;
   for (const SegmentWalk::Operation& operation : walks_[segment]->backward) {
-    walk_segment(segment, segments_[segment]->backward, operation.stretch, /*is_backward=*/true,
-                 times.backward);
-    if (whole_.is_empty()) continue;
+    whole_->before(segment, operation.name);
+    walk_operation(segment, segments_[segment]->backward, operation, /*is_backward=*/true,
+                   times.backward);
+    if (whole_->is_empty()) continue;
     if (const Completion* completion = completion_of(segment, operation.name)) {
       books_.compute_for(TimePart::backward, completion->at - std::exchange(done, completion->at));
     }
-    whole_.complete(segment, operation.name, m);
+    whole_->complete(segment, operation.name, m);
+    whole_->after(segment, operation.name);
   }
   books_.compute_for(TimePart::backward, times.backward - done);
 }

@@ -8,10 +8,10 @@
 #include "paper/memory_formula.h"
 #include "paper/memory_options.h"
 #include "paper/model_shape.h"
+#include "paper/parts_walk.h"
 #include "paper/schedule.h"
 #include "paper/segment_walk.h"
 #include "paper/segments.h"
-#include "paper/whole_walk.h"
 
 #include <array>
 #include <cstddef>
@@ -137,9 +137,11 @@ class StepWalk {
   }
   void snap(const std::string& module, nn::CallState state, MicroStepMemory& memory) const;
   void begin_phase(const char* name, int micro_step = -1) const;
-  /// What a segment does while it computes for so long.
-  void walk_segment(std::size_t segment, const std::vector<MemoryPoint>& points,
-                    const Stretch& stretch, bool is_backward, std::int64_t ps);
+  /// What a segment does while it computes for so long; `points` are all of a pass.
+  void walk_operation(std::size_t segment, const std::vector<MemoryPoint>& points,
+                      const SegmentWalk::Operation& operation, bool is_backward, std::int64_t ps);
+  void walk_forward(std::size_t segment, const std::vector<MemoryPoint>& points,
+                    const SegmentWalk::Operations& operations, bool is_backward, std::int64_t ps);
   const std::string& name_of(std::size_t segment) const;
   Unit* unit_at(int index);
   Unit* unit_of(std::size_t segment) { return unit_at(shape_.unit_of_segment[segment]); }
@@ -181,8 +183,8 @@ class StepWalk {
   std::map<const SegmentMemory*, SegmentWalk> distinct_walks_;
   SegmentWalk loss_;
   std::vector<Unit> units_;
-  std::size_t last_alike_ = 1;  // segments from 1 to here are alike
-  WholeWalk whole_;
+  std::size_t last_alike_ = 1;        // segments from 1 to here are alike
+  std::unique_ptr<PartsWalk> whole_;  // what belongs to no unit
   GroupShape shard_group_, subgroup_, replica_group_;
   Order forward_order_;   // empty before the first forward has ended
   Order backward_order_;  // without the unit that is kept

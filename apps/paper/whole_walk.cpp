@@ -26,18 +26,18 @@ OwnedSlices owned_slices(const std::vector<WholePart>& parts, const MemoryOption
   return divide(numels, options.recipe);
 }
 
-WholeWalk::WholeWalk(const std::vector<WholePart>& parts, const MemoryOptions& options,
+WholeWalk::WholeWalk(const ModelShape& shape, const MemoryOptions& options,
                      const Schedule& schedule, Books& books)
-    : parts_(parts),
+    : shape_(shape),
       options_(options),
       schedule_(schedule),
       books_(books),
       formats_(options.recipe.precision, options.recipe.zero.reductions.compression),
-      buckets_of_part_(parts.size()) {
+      buckets_of_part_(parts_.size()) {
   if (has_owners()) {
-    owned_ = owned_slices(parts, options);
+    owned_ = owned_slices(parts_, options);
     broadcasts_ =
-        parallel::travel_groups(owned_, std::vector<DType>(parts.size(), broadcast_dtype()),
+        parallel::travel_groups(owned_, std::vector<DType>(parts_.size(), broadcast_dtype()),
                                 options.recipe.zero.broadcast_buffer_bytes);
   }
   if (offloads_sums()) copied_.resize(static_cast<std::size_t>(recipe_.ranks));
@@ -48,9 +48,9 @@ WholeWalk::WholeWalk(const std::vector<WholePart>& parts, const MemoryOptions& o
       buckets_of_part_[slice.parameter].push_back(i);
     }
   }
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (by_segment_.size() <= parts[i].segment) by_segment_.resize(parts[i].segment + 1);
-    by_segment_[parts[i].segment].push_back(i);
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    if (by_segment_.size() <= parts_[i].segment) by_segment_.resize(parts_[i].segment + 1);
+    by_segment_[parts_[i].segment].push_back(i);
   }
 }
 
@@ -80,14 +80,14 @@ void WholeWalk::make_buckets() {
   }
 }
 
-void WholeWalk::hold_parameters(const ModelShape& shape) {
+void WholeWalk::hold_parameters() {
   constexpr MemoryKind kParams = MemoryKind::unsharded_param;
   const std::int64_t copies = formats_.casts_params || divides_masters() ? formats_.param : 0;
-  books_.hold(kParams, copies * shape.whole + formats_.param * shape.whole_without_master);
-  if (!divides_masters()) return books_.hold(kParams, kFloatBytes * shape.whole);
+  books_.hold(kParams, copies * shape_.whole + formats_.param * shape_.whole_without_master);
+  if (!divides_masters()) return books_.hold(kParams, kFloatBytes * shape_.whole);
   hold_owned(owned_, kParams, kFloatBytes);
   if (!formats_.casts_params) return;  // what is frozen is stepped nowhere
-  hold_owned(divide(shape.whole_frozen, recipe_), kParams, kFloatBytes);
+  hold_owned(divide(shape_.whole_frozen, recipe_), kParams, kFloatBytes);
 }
 
 void WholeWalk::refresh_copies() {

@@ -7,6 +7,7 @@
 #include "paper/formats.h"
 #include "paper/memory_options.h"
 #include "paper/model_shape.h"
+#include "paper/parts_walk.h"
 #include "paper/schedule.h"
 #include "parallel/partition.h"
 
@@ -26,32 +27,32 @@ OwnedSlices owned_slices(const std::vector<WholePart>& parts, const MemoryOption
 /// end of a micro-step, DDP and ZeRO-1 in buckets that are all-reduced when they are complete, and
 /// ZeRO-2 reduces each bucket to its owner. With ZeRO, a rank steps what it owns and broadcasts
 /// it. If that is offloaded, it steps on the host.
-class WholeWalk {
+class WholeWalk final : public PartsWalk {
  public:
-  WholeWalk(const std::vector<WholePart>& parts, const MemoryOptions& options,
-            const Schedule& schedule, Books& books);
+  WholeWalk(const ModelShape& shape, const MemoryOptions& options, const Schedule& schedule,
+            Books& books);
 
   /// Nothing is whole.
-  bool is_empty() const { return parts_.empty(); }
+  bool is_empty() const override { return parts_.empty(); }
   /// What the model reads of all that is whole, and masters; with ZeRO, a rank's are those of what
   /// it owns.
-  void hold_parameters(const ModelShape& shape);
+  void hold_parameters() override;
   /// The model reads what the optimizer has changed. (With ZeRO, from broadcast() on.)
-  void refresh_copies();
+  void refresh_copies() override;
   /// The buckets of DDP, which backward writes its gradients into.
-  void hold_buckets();
-  void begin_micro_step();
+  void hold_buckets() override;
+  void begin_micro_step() override;
   /// The gradients of this operation's weight are complete.
-  void complete(std::size_t segment, std::string_view operation, int m);
-  void end_micro_step(int m);
+  void complete(std::size_t segment, std::string_view operation, int m) override;
+  void end_micro_step(int m) override;
   /// Sums become means in the masters' format.
-  void finish_gradients();
-  void add_squares();
-  void update(bool is_first);
+  void finish_gradients() override;
+  void add_squares() override;
+  void update(bool is_first) override;
   /// ZeRO: the owners broadcast what they updated, two buffers at a time: while one travels, the
   /// next one is packed.
-  void broadcast();
-  void zero_grad();
+  void broadcast() override;
+  void zero_grad() override;
 
  private:
   /// Gradients that travel together; of a single process, the gradient of one parameter.
@@ -120,7 +121,8 @@ class WholeWalk {
   bool reduces(int m) const { return !sums_first() || schedule_.reduces(m); }
   int leaf_of(int m) const { return sums_first() ? m / recipe_.micro_steps_per_reduction : m; }
 
-  const std::vector<WholePart>& parts_;
+  const ModelShape& shape_;
+  const std::vector<WholePart>& parts_ = shape_.whole_parts;
   const MemoryOptions& options_;
   const optim::Recipe& recipe_ = options_.recipe;
   const Schedule& schedule_;

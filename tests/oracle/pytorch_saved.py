@@ -2,16 +2,24 @@
 """Prints what autograd saves of one block, of the last norm and of the loss, in bytes per token.
 
     python3 tests/oracle/pytorch_saved.py
+    python3 tests/oracle/pytorch_saved.py --goldens     writes what the tests compare with
 
 Of torchtitan's Llama (pytorch_llama.py), and of Hugging Face's as DeepSpeed runs it. Everything is
 on the meta device; a storage counts once, parameters and tables do not. Needs the Python
 packages torch and transformers.
 """
 
+import itertools
+import json
+import pathlib
+import sys
+
 import torch
 import torch.nn.functional as F
 
 from pytorch_llama import Llama, Shape
+
+GOLDENS = pathlib.Path("tests/estimate/data/transformers_saved.json")
 
 
 class Saved:
@@ -66,38 +74,83 @@ def flash(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, e
     return torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal)[0]
 
 
-def print_saved_of_transformers(shape, batch, tokens):
-    """Hugging Face's Llama in bfloat16, as DeepSpeed runs it."""
+def model_of_transformers(shape, batch, tokens, kind, attention, checkpoint):
     from transformers import LlamaConfig, LlamaForCausalLM, masking_utils
     masking_utils.find_packed_sequence_indices = lambda positions: None  # would read a meta tensor
     F.scaled_dot_product_attention = torch.nn.functional.scaled_dot_product_attention = flash
-    for attention in ("sdpa", "eager"):
-        config = LlamaConfig(
-            vocab_size=shape.vocab, hidden_size=shape.dim, num_hidden_layers=3,
-            num_attention_heads=shape.heads, num_key_value_heads=shape.kv_heads,
-            intermediate_size=shape.ffn, max_position_embeddings=tokens,
-            attn_implementation=attention, use_cache=False)
-        with torch.device("meta"):
-            model = LlamaForCausalLM(config).bfloat16()
-            ids = torch.empty(batch, tokens, dtype=torch.int64)
-        saved, parts = Saved(model), {}
+    config = LlamaConfig(
+        vocab_size=shape.vocab, hidden_size=shape.dim, num_hidden_layers=3,
+        num_attention_heads=shape.heads, num_key_value_heads=shape.kv_heads,
+        intermediate_size=shape.ffn, max_position_embeddings=tokens,
+        tie_word_embeddings=shape.tied, attn_implementation=attention, use_cache=False)
+    with torch.device("meta"):
+        model = LlamaForCausalLM(config).to(kind).train()
+        ids = torch.empty(batch, tokens, dtype=torch.int64)
+    if checkpoint == "full":
+        model.gradient_checkpointing_enable()
+    return model, ids
 
-        def watch(module, name):
-            inner = module.forward
 
-            def forward(*arguments, **keywords):
-                result, parts[name] = saved.count(inner, *arguments, **keywords)
-                return result
+def saved_of_transformers(shape, batch, tokens, kind, attention, checkpoint):
+    """What Hugging Face's Llama saves, by part: a middle block, norm and output, the loss."""
+    model, ids = model_of_transformers(shape, batch, tokens, kind, attention, checkpoint)
+    saved, parts = Saved(model), {"block": [], "head": [], "loss": []}
 
-            module.forward = forward
+    def watch(inner, part):
+        def function(*arguments, **keywords):
+            result, fresh = saved.count(inner, *arguments, **keywords)
+            parts[part] += fresh
+            return result
+        return function
 
-        watch(model.model.layers[1], "a middle block")
-        watch(model.model.norm, "the last norm")
-        _, rest = saved.count(model, input_ids=ids, labels=ids)
-        for name, fresh in parts.items():
-            print_tokens(f"transformers, {attention}, {name}", fresh, batch * tokens)
-        logits = [row for row in rest if shape.vocab in row[2]]
-        print_tokens(f"transformers, {attention}, logits and loss", logits, batch * tokens)
+    layer = model.model.layers[1]
+    kind_of_layer = type(layer)
+
+    class Watched(kind_of_layer):  # around the checkpoint, if there is one
+        __call__ = watch(kind_of_layer.__call__, "block")
+
+    layer.__class__ = Watched
+    model.model.norm.forward = watch(model.model.norm.forward, "head")
+    model.lm_head.forward = watch(model.lm_head.forward, "head")
+    model.loss_function = watch(model.loss_function, "loss")
+    saved.count(model, input_ids=ids, labels=ids)
+    return parts
+
+
+TRANSFORMERS = {
+    "shape": {"grouped": Shape(32000, 1024, 3, 16, 4, 2816),
+              "whole": Shape(32000, 768, 3, 12, 12, 2048),
+              "tied": Shape(50257, 768, 3, 12, 4, 2048, tied=True)},
+    "precision": {"bfloat16": torch.bfloat16, "float32": torch.float32},
+    "attention": ("sdpa", "eager"),
+    "checkpoint": ("none", "full"),
+}
+
+
+def print_saved_of_transformers():
+    for attention in TRANSFORMERS["attention"]:
+        shape = TRANSFORMERS["shape"]["grouped"]
+        parts = saved_of_transformers(shape, 2, 512, torch.bfloat16, attention, "none")
+        for part, fresh in parts.items():
+            print_tokens(f"transformers, {attention}, {part}", fresh, 2 * 512)
+
+
+def write_goldens():
+    """Of Hugging Face's Llama, for tests/estimate: bytes by part."""
+    import transformers
+    shapes, rows = TRANSFORMERS["shape"], []
+    for shape, kind, attention, checkpoint in itertools.product(*TRANSFORMERS.values()):
+        parts = saved_of_transformers(shapes[shape], 2, 512, TRANSFORMERS["precision"][kind],
+                                      attention, checkpoint)
+        rows.append({"shape": shape, "precision": kind, "attention": attention,
+                     "checkpoint": checkpoint, "batch": 2, "tokens": 512,
+                     **{part: round(sum(size for size, _, _ in fresh))
+                        for part, fresh in parts.items()}})
+    head = {"by": "tests/oracle/pytorch_saved.py --goldens",
+            "torch": torch.__version__.split("+")[0], "transformers": transformers.__version__,
+            "unit": "bytes", "shapes": {name: vars(each) for name, each in shapes.items()}}
+    lines = ",\n".join("  " + json.dumps(row) for row in rows)
+    GOLDENS.write_text(json.dumps(head)[:-1] + ',\n"runs": [\n' + lines + "\n]}\n")
 
 
 def print_saved():
@@ -108,8 +161,8 @@ def print_saved():
         for norm in ("fused", "float32"):
             for lora in (False, True):
                 print_saved_of_torchtitan(shape, 2, 512, kind, norm, lora)
-    print_saved_of_transformers(shape, 2, 512)
+    print_saved_of_transformers()
 
 
 if __name__ == "__main__":
-    print_saved()
+    write_goldens() if "--goldens" in sys.argv else print_saved()

@@ -32,6 +32,7 @@ DeepSpeedBase::DeepSpeedBase(const std::filesystem::path& file, TrainConfig& con
     apply(each);
     said_[each.key] = {value_of(keys, each.key), each.origin};
   }
+  config.deepspeed = std::move(settings.said);
   for (std::string& each : settings.remarks) config.remarks.push_back(std::move(each));
 }
 

@@ -139,6 +139,19 @@ void check_kind(const Document& document) {
                  "file, or leave --deepspeed out"));
 }
 
+DeepSpeedKeys said_in(const Document& document) {
+  static const std::string kSection = "zero_optimization.", kStage3 = "stage3_";
+  DeepSpeedKeys said;
+  said.is_file = true;
+  for (const Entry& entry : document.entries()) {
+    if (!entry.path.starts_with(kSection)) continue;
+    std::string key = entry.path.substr(kSection.size());
+    if (key.starts_with(kStage3)) key = key.substr(kStage3.size());
+    said.zero[key] = {entry.text(), entry.origin()};
+  }
+  return said;
+}
+
 // The same, as part of a report.
 void read(Translation& t, const Entry& entry, foreign::Report& report, foreign::Account& account) {
   report.collect([&] {
@@ -206,6 +219,7 @@ DeepSpeedSettings settings_of_deepspeed(const std::filesystem::path& file,
     report.collect([&] { part(t); });
   }
   DeepSpeedSettings settings = t.take();
+  settings.said = said_in(document);
   for (std::size_t i = first; i < report.accounts.size(); ++i) {
     foreign::Account& each = report.accounts[i];
     const std::string place = each.place + ": " + printable(each.path);

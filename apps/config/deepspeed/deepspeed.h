@@ -8,13 +8,26 @@
 #include "config/keys.h"
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
 namespace fsdp::config {
 
+/// What a DeepSpeed configuration says in its own words.
+struct DeepSpeedKeys {
+  struct Said {
+    std::string text;    ///< "500000000", "true", "auto"
+    std::string origin;  ///< as a message begins
+  };
+  bool is_file = false;
+  /// Of the section zero_optimization by key, without the prefix stage3_.
+  std::map<std::string, Said> zero;
+};
+
 /// What a DeepSpeed configuration asks for, in our keys.
 struct DeepSpeedSettings {
+  DeepSpeedKeys said;
   /// What DeepSpeed does where the file is silent and our default is another one. Anything that a
   /// user writes counts more.
   std::vector<Setting> implied;
