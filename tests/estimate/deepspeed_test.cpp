@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -26,39 +27,78 @@ namespace {
 
 using Json = nlohmann::json;
 
+Json counts_of_transformers() {
+  return Json::parse(testing::contents(std::string(FSDP_PROJECT_ROOT) +
+                                       "/tests/estimate/data/transformers_saved.json"));
+}
+
+nn::TransformerConfig model_of(const Json& all, const Json& run) {
+  const Json& shape = all.at("shapes").at(run.at("shape").get<std::string>());
+  nn::TransformerConfig model;
+  model.vocab_size = shape.at("vocab");
+  model.hidden_size = shape.at("dim");
+  model.num_hidden_layers = shape.at("layers");
+  model.num_attention_heads = shape.at("heads");
+  model.num_key_value_heads = shape.at("kv_heads");
+  model.intermediate_size = shape.at("ffn");
+  model.tie_word_embeddings = shape.at("tied");
+  model.max_position_embeddings = run.at("tokens");
+  return model;
+}
+
+/// One rank, stage 0.
+paper::MemoryOptions options_of(const Json& run) {
+  paper::MemoryOptions options;
+  options.framework = paper::Framework::deepspeed;
+  options.habits = paper::habits_of(options.framework);
+  options.habits.attends_by_products = run.at("attention") == "eager";
+  options.batch = run.at("batch");
+  const bool is_half = run.at("precision") == "bfloat16";
+  const DType format = is_half ? DType::bfloat16 : DType::float32;
+  options.recipe.precision = {.param_dtype = format, .reduce_dtype = format};
+  if (run.at("checkpoint") == "full") options.recipe.checkpointing = optim::Checkpointing::inside;
+  return options;
+}
+
 TEST_CASE("Hugging Face's Llama keeps what PyTorch saves of it", "[estimator][deepspeed]") {
-  const Json all = Json::parse(testing::contents(std::string(FSDP_PROJECT_ROOT) +
-                                                 "/tests/estimate/data/transformers_saved.json"));
-  CHECK(all.at("runs").size() == 24);
+  const Json all = counts_of_transformers();
+  CHECK(all.at("runs").size() == 32);
   for (const Json& run : all.at("runs")) {
     INFO(run.dump());
-    const Json& shape = all.at("shapes").at(run.at("shape").get<std::string>());
-    nn::TransformerConfig model;
-    model.vocab_size = shape.at("vocab");
-    model.hidden_size = shape.at("dim");
-    model.num_hidden_layers = shape.at("layers");
-    model.num_attention_heads = shape.at("heads");
-    model.num_key_value_heads = shape.at("kv_heads");
-    model.intermediate_size = shape.at("ffn");
-    model.tie_word_embeddings = shape.at("tied");
-    model.max_position_embeddings = run.at("tokens");
-    paper::MemoryOptions options;
-    options.framework = paper::Framework::deepspeed;
-    options.habits = paper::habits_of(options.framework);
-    options.habits.attends_by_products = run.at("attention") == "eager";
-    options.batch = run.at("batch");
-    options.recipe.precision.param_dtype =
-        run.at("precision") == "bfloat16" ? DType::bfloat16 : DType::float32;
-    if (run.at("checkpoint") == "full") options.recipe.checkpointing = optim::Checkpointing::inside;
+    const nn::TransformerConfig model = model_of(all, run);
+    const paper::MemoryOptions options = options_of(run);
     const paper::TapedModel tape = paper::taped_model(model, options);
     CHECK(tape.segments.at(2)->kept() == run.at("block"));
     CHECK(tape.segments.back()->kept() == run.at("head"));
     // The sum of the labels' weights is part of the loss's value here.
     CHECK(tape.loss.kept() + 4 == run.at("loss"));
     const std::int64_t rows = options.batch * model.max_position_embeddings;
-    const std::int64_t element = options.recipe.precision.param_dtype == DType::float32 ? 4 : 2;
+    const std::int64_t element = run.at("precision") == "float32" ? 4 : 2;
     CHECK(tape.loss_value == 8 + element * rows * model.vocab_size);  // the logits live
   }
+}
+
+TEST_CASE("Hugging Face's Llama has its peak where PyTorch's MemTracker has it",
+          "[estimator][deepspeed]") {
+  const Json all = counts_of_transformers();
+  int near = 0;  // but for the positions, of 8 bytes each
+  for (const Json& run : all.at("runs")) {
+    INFO(run.dump());
+    const nn::TransformerConfig model = model_of(all, run);
+    paper::MemoryOptions options = options_of(run);
+    options.recipe.micro_steps = 2;  // the first one reduces nothing
+    const paper::MemoryFormula formula(model, options);
+    const paper::MicroStepMemory& first = formula.step(0).micro_steps.front();
+    std::int64_t ours = std::max(first.forward_peak.total(), first.backward_peak.total());
+    if (run.at("precision") == "bfloat16") ours -= 4 * model.parameter_count();  // masters
+    const auto theirs = run.at("peak").get<double>();
+    const double ratio = static_cast<double>(ours) / theirs;
+    UNSCOPED_INFO(ours << " here, ratio " << ratio);
+    CHECK(ratio > 0.995);
+    CHECK(ratio < 1.005);
+    if (std::abs(ours - run.at("peak").get<std::int64_t>()) <= 4096) ++near;
+  }
+  CHECK(near >= 24);
 }
 
 // ------------------------------------------------------------------------------ the paper's states

@@ -5,10 +5,11 @@
     python3 tests/oracle/pytorch_saved.py --goldens     writes what the tests compare with
 
 Of torchtitan's Llama (pytorch_llama.py), and of Hugging Face's as DeepSpeed runs it. Everything is
-on the meta device; a storage counts once, parameters and tables do not. Needs the Python
+on the meta device, or fake; a storage counts once, parameters and tables do not. Needs the Python
 packages torch and transformers.
 """
 
+import contextlib
 import itertools
 import json
 import pathlib
@@ -16,6 +17,8 @@ import sys
 
 import torch
 import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed._tools.mem_tracker import MemTracker
 
 from pytorch_llama import Llama, Shape
 
@@ -83,17 +86,39 @@ def model_of_transformers(shape, batch, tokens, kind, attention, checkpoint):
         num_attention_heads=shape.heads, num_key_value_heads=shape.kv_heads,
         intermediate_size=shape.ffn, max_position_embeddings=tokens,
         tie_word_embeddings=shape.tied, attn_implementation=attention, use_cache=False)
-    with torch.device("meta"):
-        model = LlamaForCausalLM(config).to(kind).train()
-        ids = torch.empty(batch, tokens, dtype=torch.int64)
+    with default_dtype(kind):
+        model = LlamaForCausalLM(config).train()
     if checkpoint == "full":
         model.gradient_checkpointing_enable()
-    return model, ids
+    return model, torch.empty(batch, tokens, dtype=torch.int64)
+
+
+@contextlib.contextmanager
+def default_dtype(kind):
+    torch.set_default_dtype(kind)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def peak_of_transformers(*arguments):
+    """The most that is held in a first forward and backward, as PyTorch's MemTracker counts it."""
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        model, ids = model_of_transformers(*arguments)
+        labels = torch.empty_like(ids)
+        tracker = MemTracker()
+        tracker.track_external(model, ids, labels)
+        with tracker:
+            output = model(input_ids=ids, labels=labels)  # lives on, as in a training loop
+            output.loss.backward()
+        return next(iter(tracker.get_tracker_snapshot("peak").values()))["Total"]
 
 
 def saved_of_transformers(shape, batch, tokens, kind, attention, checkpoint):
     """What Hugging Face's Llama saves, by part: a middle block, norm and output, the loss."""
-    model, ids = model_of_transformers(shape, batch, tokens, kind, attention, checkpoint)
+    with torch.device("meta"):
+        model, ids = model_of_transformers(shape, batch, tokens, kind, attention, checkpoint)
     saved, parts = Saved(model), {"block": [], "head": [], "loss": []}
 
     def watch(inner, part):
@@ -120,7 +145,8 @@ def saved_of_transformers(shape, batch, tokens, kind, attention, checkpoint):
 TRANSFORMERS = {
     "shape": {"grouped": Shape(32000, 1024, 3, 16, 4, 2816),
               "whole": Shape(32000, 768, 3, 12, 12, 2048),
-              "tied": Shape(50257, 768, 3, 12, 4, 2048, tied=True)},
+              "tied": Shape(50257, 768, 3, 12, 4, 2048, tied=True),
+              "narrow": Shape(2000, 1024, 3, 16, 4, 2816)},  # peaks inside of a block's backward
     "precision": {"bfloat16": torch.bfloat16, "float32": torch.float32},
     "attention": ("sdpa", "eager"),
     "checkpoint": ("none", "full"),
@@ -136,16 +162,17 @@ def print_saved_of_transformers():
 
 
 def write_goldens():
-    """Of Hugging Face's Llama, for tests/estimate: bytes by part."""
+    """Of Hugging Face's Llama, for tests/estimate: bytes by part, and the peak."""
     import transformers
     shapes, rows = TRANSFORMERS["shape"], []
     for shape, kind, attention, checkpoint in itertools.product(*TRANSFORMERS.values()):
-        parts = saved_of_transformers(shapes[shape], 2, 512, TRANSFORMERS["precision"][kind],
-                                      attention, checkpoint)
+        run = (shapes[shape], 2, 512, TRANSFORMERS["precision"][kind], attention, checkpoint)
+        parts, peak = saved_of_transformers(*run), peak_of_transformers(*run)
         rows.append({"shape": shape, "precision": kind, "attention": attention,
                      "checkpoint": checkpoint, "batch": 2, "tokens": 512,
                      **{part: round(sum(size for size, _, _ in fresh))
-                        for part, fresh in parts.items()}})
+                        for part, fresh in parts.items()},
+                     "peak": peak})
     head = {"by": "tests/oracle/pytorch_saved.py --goldens",
             "torch": torch.__version__.split("+")[0], "transformers": transformers.__version__,
             "unit": "bytes", "shapes": {name: vars(each) for name, each in shapes.items()}}
