@@ -153,7 +153,7 @@ std::vector<Guess> guesses_for(const EstimatorConfig& config) {
     });
   }
   if (config.framework != paper::Framework::unshard) {
-    for (const auto& [what, habit] : paper::torch_habits()) {
+    for (const auto& [what, habit] : paper::torch_habits(config.framework)) {
       const char* now = config.habits.*habit ? "not so: " : "";
       add(now + std::string(what), [habit = habit](EstimatorConfig& changed) {
         changed.habits.*habit = !(changed.habits.*habit);

@@ -61,7 +61,12 @@ TorchHabits habits_of(Framework framework) {
   return {.root_holds_ends = is_old, .keeps_last_block = is_old, .norm_in_float32 = is_old};
 }
 
-std::vector<std::pair<std::string_view, bool TorchHabits::*>> torch_habits() {
+std::vector<std::pair<std::string_view, bool TorchHabits::*>> torch_habits(Framework framework) {
+  if (framework == Framework::deepspeed) {
+    return {{"attention is eager, product by product", &TorchHabits::attends_by_products},
+            {"the model's output is kept", &TorchHabits::keeps_logits},
+            {"RMSNorm is written out in float32", &TorchHabits::norm_in_float32}};
+  }
   return {{"embedding, last norm and output are kept in the root", &TorchHabits::root_holds_ends},
           {"the last block stays gathered after forward", &TorchHabits::keeps_last_block},
           {"norm and output are resharded after forward", &TorchHabits::frees_head},

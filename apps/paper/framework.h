@@ -40,6 +40,6 @@ struct TorchHabits {
 };
 TorchHabits habits_of(Framework framework);
 /// Each of them, as a sentence says it.
-std::vector<std::pair<std::string_view, bool TorchHabits::*>> torch_habits();
+std::vector<std::pair<std::string_view, bool TorchHabits::*>> torch_habits(Framework framework);
 
 }  // namespace fsdp::paper
