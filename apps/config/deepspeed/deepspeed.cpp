@@ -140,13 +140,13 @@ void check_kind(const Document& document) {
 }
 
 DeepSpeedKeys said_in(const Document& document) {
-  static const std::string kSection = "zero_optimization.", kStage3 = "stage3_";
+  static const std::string section = "zero_optimization.", stage3 = "stage3_";
   DeepSpeedKeys said;
   said.is_file = true;
   for (const Entry& entry : document.entries()) {
-    if (!entry.path.starts_with(kSection)) continue;
-    std::string key = entry.path.substr(kSection.size());
-    if (key.starts_with(kStage3)) key = key.substr(kStage3.size());
+    if (!entry.path.starts_with(section)) continue;
+    std::string key = entry.path.substr(section.size());
+    if (key.starts_with(stage3)) key = key.substr(stage3.size());
     said.zero[key] = {entry.text(), entry.origin()};
   }
   return said;
