@@ -96,8 +96,8 @@ struct TrainConfig {
   bool is_modeled = false;  ///< as in ConfigUse
   /// False if the machine is modeled: no rank computes anything.
   bool has_ranks() const { return !is_modeled || titan.disable_fake_mode; }
-  std::string framework;    ///< whose engine an estimate is true of; empty = the file's own
-  io::HfExtras extras;      ///< what an export takes over from there
+  std::string framework;  ///< whose engine an estimate is true of; empty = the file's own
+  io::HfExtras extras;    ///< what an export takes over from there
   nn::TransformerConfig model = nn::TransformerConfig::tiny();
   DataConfig data;
   TrainingConfig training;

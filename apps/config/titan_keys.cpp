@@ -266,34 +266,6 @@ class Translator {
   std::vector<std::pair<std::string, std::string>> order_;
 };
 
-// Selective sets two keys of ours. Only the last mode decides on the second.
-void settle_selective(AllGiven& all, const Own& own, foreign::Report& report) {
-  const auto option = own.find("activation_checkpoint.selective_ac_option");
-  const std::string text = option == own.end() ? "2" : option->second.value.value_or("");
-  const bool is_by_operation = text == "op";
-  const auto is_mode = [](const Given& each) { return each.setting.key == kCheckpoint; };
-  const auto last = std::ranges::find_if(all.rbegin(), all.rend(), is_mode);
-  if (last == all.rend()) return;
-  const bool is_last = last->is_translated() && last->setting.value == "selective";
-  for (Given& each : all) {
-    if (!is_mode(each) || !each.is_translated() || each.setting.value != "selective") continue;
-    each.setting.value = is_by_operation ? "operations" : "block";
-  }
-  const Setting every{"training.checkpoint_every", last->setting.origin, text};
-  const bool is_given = std::ranges::any_of(all, [&](const Given& each) {
-    return each.setting.key == every.key && each.setting.origin == every.origin;
-  });
-  if (!is_last || is_by_operation || is_given) return;
-  const bool is_number = !text.empty() && text.size() < 7 && text != "0" &&
-                         text.find_first_not_of("0123456789") == std::string::npos;
-  if (!is_number) {
-    report.add_problem(fmt::format("{}: {}: is {}, must be op, or n for every n-th block",
-                                   option->second.origin, option->first, printable(text)));
-    return;
-  }
-  all.insert(last.base(), {every, every.key});
-}
-
 void warn(const TitanKeys& titan, const TitanSurroundings& around) {
   if (titan.compiles && !around.is_modeled) {
     around.warnings.push_back(titan.origin("compile.enable") +

@@ -131,8 +131,8 @@ void add_measured_lora(std::vector<SourceFigure>& all) {
        "may hold 1e9 parameters at once by default, where ours gathers a block at a time."});
 }
 
-/// The work per second of FSDP with bfloat16 on so many ranks, for a model that grows with them: the
-/// embedding multiplies nothing.
+/// The work per second of FSDP with bfloat16 on so many ranks, for a model that grows with them:
+/// the embedding multiplies nothing.
 double weak_speed(int ranks, int batch) {
   const std::int64_t blocks = nn::TransformerConfig::llama_2b().num_hidden_layers / 2;
   const EstimatorConfig config = load_estimator_config(

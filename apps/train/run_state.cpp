@@ -137,7 +137,8 @@ bool may_differ(const config::TrainConfig& config, const std::string& key) {
   // Devices agree up to rounding; a training may be moved to one.
   if (key == "training.device") return true;
   // What is written and said beside them.
-  for (const char* section : {"checkpoint.", "sample.", "export.", "metrics.", "memory_estimation."}) {
+  for (const char* section :
+       {"checkpoint.", "sample.", "export.", "metrics.", "memory_estimation."}) {
     if (key.starts_with(section)) return true;
   }
   if (key == "training.eval_every") return true;

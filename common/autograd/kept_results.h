@@ -26,7 +26,7 @@ class KeptResults {
   explicit KeptResults(std::vector<std::string> operations) : operations_(std::move(operations)) {}
 
   /// For the operation that this thread computes now: if it is on the list and this is a second
-  /// call, sets `results` to what the first one kept, and lets go of that. Else false.
+  /// call, sets `results` to what the first one kept, and holds it no longer. Else false.
   static bool take(std::initializer_list<Tensor*> results);
   /// For the same: keeps `results` if it is on the list and this is a first call.
   static void keep(std::initializer_list<Tensor> results);

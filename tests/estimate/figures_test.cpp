@@ -43,8 +43,8 @@ double forward_in_the_notes(double batch, double length) {
 
 constexpr double kGb = 1e9, kGib = 0x1p30;
 
-/// Of one rank's step over a model of half of llama-2b's blocks, and of W ranks' over W times as many:
-/// multiplications of weights per time, as a multiple.
+/// Of one rank's step over a model of half of llama-2b's blocks, and of W ranks' over W times as
+/// many: multiplications of weights per time, as a multiple.
 double scaled(int ranks, int batch) {
   const auto speed = [batch](int count) {
     nn::TransformerConfig model = nn::TransformerConfig::llama_2b();

@@ -56,6 +56,9 @@ std::optional<std::string> preset_of(const Own& own, foreign::Report& report);
 /// @param has_defaults torchtitan's schedule counts even if nothing is said of it
 void translate_parts(bool has_defaults, AllGiven& all, const Own& own,
                      const TitanSurroundings& around);
+/// Puts torchtitan's "selective" in our words, which are two keys: of these, the last mode alone
+/// decides on the second.
+void settle_selective(AllGiven& all, const Own& own, foreign::Report& report);
 /// torchtitan's defaults, where its file is silent.
 void imply_defaults(AllGiven& all, const Own& own, const TitanSurroundings& around);
 
