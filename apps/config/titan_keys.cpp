@@ -304,7 +304,7 @@ std::vector<Key> TitanKeys::keys() {
       {"memory_estimation.enabled", &is_enabled, "changes nothing here"},
       {"memory_estimation.disable_fake_mode", &disable_fake_mode,
        "real ranks on this machine, with bytes"},
-      {"compile.enable", &compiles, "switched off, with a warning"},
+      {"compile.enable", &compiles, "counts for PyTorch's frameworks; here nothing is compiled"},
       {titan::kMode, &checkpoint_mode, "full: training.activation_checkpoint block",
        one_of({"none", "full", "selective"})},
       {"model.name", &name, "the family of model.flavor: llama3, llama2, llama"},
@@ -330,6 +330,8 @@ TitanKeys translate(std::vector<Setting>& settings, const TitanSurroundings& aro
         {Setting{titan::kCheckpoint, around.file + titan::kByDefault, "selective"}, titan::kMode});
   }
   titan::settle_selective(all, translator.own(), around.report);
+  const auto compiled = translator.own().find("compile.components");
+  if (compiled != translator.own().end()) titan.compiled = compiled->second.value.value_or("");
   around.report.collect([&] { titan::refuse_contradictions(all); });
   titan.spellings[titan::kCheckpoint] = titan::spellings_of(all, titan::kCheckpoint);
   titan::translate_parts(has_defaults, all, translator.own(), around);

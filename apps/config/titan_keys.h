@@ -35,7 +35,8 @@ struct TitanKeys {
   bool is_enabled = true;
   bool disable_fake_mode = false;
   bool compiles = false;
-  bool reshards_always = false;  ///< fsdp_reshard_after_forward is always: the last unit too
+  std::string compiled = "model,loss";  ///< what of a training, if it compiles
+  bool reshards_always = false;         ///< fsdp_reshard_after_forward is always: the last unit too
   std::string checkpoint_mode = "none";
   std::string name = "llama3";
   std::string flavor;

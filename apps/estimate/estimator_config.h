@@ -49,7 +49,7 @@ paper::MemoryOptions memory_options(const EstimatorConfig& config);
 ///     parallelism.{tensor,pipeline,context,expert}_parallel_degree    refused unless 1
 ///     activation_checkpoint.mode                   training.activation_checkpoint (full = block)
 ///     model.name, model.flavor                     model.preset (llama3 8B, 70B, 405B)
-///     compile.enable                               switched off, with a warning
+///     compile.enable, compile.components           of PyTorch's frameworks; else switched off
 ///     memory_estimation.enabled, .disable_fake_mode
 ///
 /// Each counts where it stands, so the command line beats the file in either spelling. Two

@@ -64,7 +64,13 @@ void choose_framework(const std::string& framework, EstimatorConfig& config) {
     choose_zero_habits(config);
     switch_off_compiling(config);
   } else {
-    config.habits.compiles_blocks = config.train.titan.compiles;
+    const config::TitanKeys& titan = config.train.titan;
+    const auto compiles = [&](const char* part) {
+      return titan.compiles && titan.compiled.find(part) != std::string::npos;
+    };
+    config.habits.compiles_blocks = compiles("model");
+    // Until 2025, the model alone was compiled.
+    config.habits.compiles_loss = compiles("loss") && config.framework == paper::Framework::pytorch;
   }
   try {
     paper::check_framework(memory_options(config));

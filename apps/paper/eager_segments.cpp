@@ -207,6 +207,10 @@ class EagerLlama {
   }
   Value loss(const Value& logits) {
     const std::int64_t v = of_rows(config_.vocab_size), v_float = v / element_ * kFloatBytes;
+    if (habits_.compiles_loss) {  // a row's maximum and the logarithm of its sum are kept
+      return tape_->apply("cross_entropy", {logits}, kLoss,
+                          {.saves = {logits}, .side_result = 2 * kFloatBytes * rows_});
+    }
     const Value prediction = cast(logits, v, v_float);
     if (habits_.keeps_prediction) tape_->keep_alive(prediction);
     if (habits_.keeps_logits) tape_->keep_alive(logits);

@@ -72,7 +72,8 @@ std::vector<std::pair<std::string_view, bool TorchHabits::*>> torch_habits(Frame
           {"norm and output are resharded after forward", &TorchHabits::frees_head},
           {"RMSNorm is written out in float32", &TorchHabits::norm_in_float32},
           {"the prediction lives on in float32", &TorchHabits::keeps_prediction},
-          {"blocks are compiled", &TorchHabits::compiles_blocks}};
+          {"blocks are compiled", &TorchHabits::compiles_blocks},
+          {"the loss is compiled", &TorchHabits::compiles_loss}};
 }
 
 }  // namespace fsdp::paper

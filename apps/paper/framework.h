@@ -31,6 +31,7 @@ struct TorchHabits {
   bool norm_in_float32 = false;   ///< RMSNorm is written out, in float32; else F.rms_norm
   bool keeps_prediction = false;  ///< the logits in float32 live until the end of backward
   bool compiles_blocks = false;   ///< torch.compile of each block
+  bool compiles_loss = false;     ///< and of the loss, which then makes no float32 of the logits
   // What Hugging Face's Llama (transformers 5) does otherwise than torchtitan's.
   bool rotates_halves = false;       ///< queries and keys, in the model's format
   bool shares_heads = false;         ///< attention reads grouped keys and values as they are

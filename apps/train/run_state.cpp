@@ -126,6 +126,7 @@ void check_saved(const std::filesystem::path& folder, const Metadata& saved,
 bool may_differ(const config::TrainConfig& config, const std::string& key) {
   if (key == "parallel.broadcast_fp16") return !config.recipe.is_zero();            // it rounds
   if (key == kCompression) return config.recipe.strategy == optim::Strategy::fsdp;  // likewise
+  if (key == "training.fp32_reduce_scatter") return true;  // mixed_precision_reduce says the same
   // Where the numbers are computed, not which: every strategy gives the same bits at every W.
   if (key.starts_with("parallel.") || key == "training.no_sync" ||
       key == "training.activation_checkpoint" || key == "training.checkpoint_every" ||

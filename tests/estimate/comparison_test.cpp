@@ -5,10 +5,13 @@
 #include "estimate/modes.h"
 #include "estimate/text_table.h"
 #include "estimate/titan_files.h"
+#include "paper/segments.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace fsdp::estimate::comparison_test {
@@ -122,6 +125,33 @@ TEST_CASE("a file may say whose engine it is estimated for", "[estimator][config
   CHECK_THAT(message_of<InputError>([&] { chosen(ours + "\"torch\"\n"); }),
              contains("llama.toml:5: memory_estimation.framework: is torch, must be one of "
                       "unshard, pytorch, pytorch-2024"));
+}
+
+TEST_CASE("a compiled loss keeps its logits in 16 bits, and no float32 of them",
+          "[estimator][pytorch]") {
+  EstimatorConfig config = training_of("pytorch");
+  const auto loss = [&](bool is_compiled) {
+    config.habits.compiles_loss = is_compiled;
+    return paper::taped_model(config.train.model, memory_options(config)).loss;
+  };
+  constexpr std::int64_t kRows = 8192, kLogits = 128256 * kRows;
+  const auto highest_temp = [](const paper::SegmentMemory& segment) {
+    return std::ranges::max(segment.backward, {}, &paper::MemoryPoint::temp).temp;
+  };
+  CHECK(loss(false).kept() - loss(true).kept() == 2 * kLogits - 8 * kRows);
+  CHECK(highest_temp(loss(false)) == 8 * kLogits);
+  CHECK(highest_temp(loss(true)) == 2 * kLogits + 8);  // and the gradient of the loss
+
+  const auto habits = [](const std::string& compile, const std::string& framework = "") {
+    EstimatorConfig titan = load_titan(kLlama + "[compile]\nenable = true\n" + compile);
+    choose_framework(framework, titan);
+    return std::pair(titan.habits.compiles_blocks, titan.habits.compiles_loss);
+  };
+  CHECK(habits("") == std::pair(true, true));
+  CHECK(habits("components = [\"model\", \"loss\"]\n") == std::pair(true, true));
+  CHECK(habits("components = [\"model\"]\n") == std::pair(true, false));
+  CHECK(habits("components = [\"loss\"]\n") == std::pair(false, true));
+  CHECK(habits("", "pytorch-2024") == std::pair(true, false));
 }
 
 TEST_CASE("torchtitan's always reshards the last unit too", "[estimator][titan]") {

@@ -357,9 +357,9 @@ TEST_CASE("the pages of keys are the tables", "[estimator][titan]") {
       return row.decision() == decision;
     });
   };
-  CHECK(count(config::foreign::Decision::read) == 54);
+  CHECK(count(config::foreign::Decision::read) == 55);
   CHECK(count(config::foreign::Decision::equal) == 40);
-  CHECK(count(config::foreign::Decision::noted) == 163);
+  CHECK(count(config::foreign::Decision::noted) == 162);
 }
 
 }  // namespace fsdp::estimate

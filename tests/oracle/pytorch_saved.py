@@ -180,6 +180,20 @@ def write_goldens():
     GOLDENS.write_text(json.dumps(head)[:-1] + ',\n"runs": [\n' + lines + "\n]}\n")
 
 
+def print_saved_of_compiled_loss(batch, tokens, vocabulary):
+    """What the compiler's partitioner keeps of torchtitan's loss; which kernels it makes of the rest
+    is not seen here."""
+    def loss(prediction, labels):
+        return F.cross_entropy(prediction.flatten(0, 1).float(), labels.flatten(0, 1))
+
+    prediction = torch.zeros(batch, tokens, vocabulary, dtype=torch.bfloat16, requires_grad=True)
+    labels = torch.zeros(batch, tokens, dtype=torch.int64)
+    compiled = torch.compile(loss, backend="aot_eager_decomp_partition")
+    saved = compiled(prediction, labels).grad_fn.saved_tensors
+    print_tokens("compiled loss", [(each.nbytes, str(each.dtype)[6:], list(each.shape))
+                                   for each in saved], batch * tokens)
+
+
 def print_saved():
     """Sizes that share no divisor by chance, so that a term can be told from its bytes."""
     shape = Shape(32000, 1024, 1, 16, 4, 2816)
@@ -188,6 +202,7 @@ def print_saved():
         for norm in ("fused", "float32"):
             for lora in (False, True):
                 print_saved_of_torchtitan(shape, 2, 512, kind, norm, lora)
+    print_saved_of_compiled_loss(2, 512, 32000)
     print_saved_of_transformers()
 
 

@@ -31,6 +31,8 @@ constexpr const char* kProfiling = "--picture FOLDER draws the last step";
 constexpr const char* kData = "data.path says what is trained on, and its tokenizer";
 constexpr const char* kHow = "only PyTorch's way to compute the same";
 constexpr const char* kCompiled = "nothing is compiled";
+constexpr const char* kCompiling =
+    "of an estimate for PyTorch; a training here is not compiled, and a warning says so";
 constexpr const char* kTimeouts = "only how long processes wait for each other";
 constexpr const char* kNoPipeline = "there is no pipeline parallelism";
 constexpr const char* kNoTensor = "there is no tensor parallelism";
@@ -152,7 +154,7 @@ Table training() {
       same("training.mixed_precision_param"),
       same("training.mixed_precision_reduce"),
       only("training.dtype", "float32", "masters are in float32"),
-      own("training.compile", "switched off, with a warning"),
+      own("training.compile", kCompiling),
       idle("training.gc_freq", kHow),
       idle("training.gc_debug", kHow),
       same("training.seed"),
@@ -277,8 +279,8 @@ Table recomputation() {
       idle("activation_checkpoint.determinism_check", kHow),
       idle("activation_checkpoint.debug", kPrinting),
       idle("activation_checkpoint.visualize_memory_budget_pareto", kPrinting),
-      own("compile.enable", "switched off, with a warning"),
-      idle("compile.components", kCompiled),
+      own("compile.enable", kCompiling),
+      own("compile.components", "what `compile.enable` is of: `model`, `loss`"),
       idle("compile.backend", kCompiled),
       own("memory_estimation.enabled", "changes nothing; `unshard-estimate` estimates"),
       own("memory_estimation.disable_fake_mode",
