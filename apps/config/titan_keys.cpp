@@ -32,6 +32,16 @@ constexpr const char* kReshard = "parallel.reshard_after_forward";
 constexpr const char* kBeside[] = {"data.",    "sample.",         "export.",
                                    "metrics.", "checkpoint.from", "memory_estimation.framework"};
 
+// Degrees moved to a section of their own early in 2025. (training.compile stayed until its summer.)
+bool is_of_2024(const std::string& key) {
+  static constexpr const char* kDropped[] = {
+      "training.data_parallel",        "training.tensor_parallel",
+      "training.pipeline_parallel",    "training.enable_selective_ac",
+      "experimental.data_parallel",    "experimental.pipeline_parallel",
+      "experimental.context_parallel", "experimental.enable_async_tensor_parallel"};
+  return std::ranges::any_of(kDropped, [&](const char* each) { return key.starts_with(each); });
+}
+
 // Whether torchtitan's command line may have the key without a value.
 bool is_bare(const std::string& key) {
   const Row* row = row_of(key);
@@ -100,6 +110,7 @@ class Translator {
     }
     const Row* row = row_of(setting.key);
     const bool is_in_file = setting.origin != kCommandLine;
+    if (is_in_file && is_of_2024(setting.key)) titan_.is_of_2024 = true;
     const bool is_shared = has_ours(setting.key);
     const bool counts_there = !is_shared || (titan_.is_file && is_in_file);
     if (is_in_file) {

@@ -29,7 +29,8 @@ using Spellings = std::map<std::string, std::vector<std::string>>;
 
 /// The values of torchtitan's keys, and where each was given.
 struct TitanKeys {
-  bool is_file = false;  ///< the file is torchtitan's, so its defaults count
+  bool is_file = false;     ///< the file is torchtitan's, so its defaults count
+  bool is_of_2024 = false;  ///< it has a key that torchtitan dropped then
   std::int64_t shard_degree = -1;
   std::int64_t replicate_degree = 1;
   bool is_enabled = true;

@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 
 namespace fsdp::estimate {
 namespace {
@@ -20,21 +19,12 @@ void switch_off_compiling(EstimatorConfig& config) {
       ": compile mode is switched off: the estimate is that of the uncompiled training");
 }
 
-/// Keys that torchtitan had until 2024.
-bool is_old(const config::TitanKeys& titan) {
-  return std::ranges::any_of(titan.written, [](const auto& each) {
-    const std::string& key = each.second;
-    return key.starts_with("training.data_parallel") || key.starts_with("experimental.") ||
-           key == "training.compile" || key == "training.enable_selective_ac";
-  });
-}
-
 paper::Framework framework_of(const config::TrainConfig& train) {
   using paper::Framework;
   const config::TitanKeys& titan = train.titan;
   if (train.deepspeed.is_file) return Framework::deepspeed;
   if (!titan.is_file) return Framework::unshard;
-  return is_old(titan) ? Framework::pytorch_2024 : Framework::pytorch;
+  return titan.is_of_2024 ? Framework::pytorch_2024 : Framework::pytorch;
 }
 
 }  // namespace

@@ -122,6 +122,14 @@ TEST_CASE("a file may say whose engine it is estimated for", "[estimator][config
   const EstimatorConfig theirs = chosen(kLlama + "[memory_estimation]\nframework = \"unshard\"\n");
   CHECK(theirs.framework == paper::Framework::unshard);
   CHECK(theirs.train.titan.is_file);
+  CHECK(chosen(kLlama + "[training]\ncompile = true\n").framework == paper::Framework::pytorch);
+  for (const std::string old :
+       {"[training]\ndata_parallel_degree = -1\n",
+        "[experimental]\nenable_async_tensor_parallel = false\n",
+        "[training]\ntensor_parallel_degree = 1\n", "[training]\nenable_selective_ac = true\n"}) {
+    CAPTURE(old);
+    CHECK(chosen(kLlama + old).framework == paper::Framework::pytorch_2024);
+  }
   CHECK_THAT(message_of<InputError>([&] { chosen(ours + "\"torch\"\n"); }),
              contains("llama.toml:5: memory_estimation.framework: is torch, must be one of "
                       "unshard, pytorch, pytorch-2024"));
