@@ -32,7 +32,7 @@ constexpr const char* kReshard = "parallel.reshard_after_forward";
 constexpr const char* kBeside[] = {"data.",    "sample.",         "export.",
                                    "metrics.", "checkpoint.from", "memory_estimation.framework"};
 
-// Degrees moved to a section of their own early in 2025. (training.compile stayed until its summer.)
+// Degrees moved to a section of their own early in 2025. (training.compile stayed until summer.)
 bool is_of_2024(const std::string& key) {
   static constexpr const char* kDropped[] = {
       "training.data_parallel",        "training.tensor_parallel",
