@@ -122,8 +122,8 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
   options.add_choice("--modules", line.modules, {"few", "all"},
                      "rows of the table by module: the first, the last and the highest, or all");
   options.add_choice("--framework", line.framework, frameworks(),
-                     "whose engine the estimate is true of; else pytorch for a file of torchtitan, "
-                     "and unshard for all others");
+                     "whose engine the estimate is true of; else that of the file: pytorch for "
+                     "torchtitan's, deepspeed for DeepSpeed's, and unshard for all others");
   std::optional<std::string> compare;
   options.add_text("--compare", compare,
                    "print the same training in several engines, such as unshard,pytorch, side by "

@@ -75,15 +75,21 @@ std::vector<Change> changes_of(const EstimatorConfig& config) {
              "half the tokens of a sequence",
              [length](TrainConfig& changed) { changed.training.seq_len = length / 2; });
   }
-  if (!recipe.checkpoints_blocks()) {
-    consider(
-        Price::compute, config.option("training.activation_checkpoint", "operations"),
-        "backward computes half of a block's products again, and keeps the results of the rest",
-        [](TrainConfig& changed) { changed.recipe.checkpointing = Checkpointing::operations; });
-    consider(Price::compute, config.option("training.activation_checkpoint", "block"),
-             "backward computes the forward of a block again, and keeps only its input",
-             [](TrainConfig& changed) { changed.recipe.checkpointing = Checkpointing::inside; });
-  }
+  const bool is_every = recipe.checkpoint_every == 1;
+  const std::string every = is_every ? "" : " --training.checkpoint_every 1";
+  const auto checkpoint = [&](Checkpointing to, const char* value, const char* meaning) {
+    if (recipe.checkpointing == to && is_every) return;
+    consider(Price::compute, config.option("training.activation_checkpoint", value) + every,
+             meaning, [to](TrainConfig& changed) {
+               changed.recipe.checkpointing = to;
+               changed.recipe.checkpoint_every = 1;
+             });
+  };
+  checkpoint(Checkpointing::operations, "operations",
+             "backward computes half of a block's products again, and keeps the results of the "
+             "rest");
+  checkpoint(Checkpointing::inside, "block",
+             "backward computes the forward of a block again, and keeps only its input");
   if (recipe.precision.param_dtype == DType::float32) {
     consider(Price::bits, "--training.mixed_precision_param bfloat16",
              "the model computes in 16 bits",

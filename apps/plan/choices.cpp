@@ -47,7 +47,9 @@ std::string value_of(Choice choice, const MemoryOptions& options) {
     case Choice::prefetch:
       return is_sharded ? std::to_string(options.recipe.sharding.prefetch_depth) : "";
     case Choice::checkpointing:
-      return options.recipe.checkpointing == Checkpointing::none ? "none" : "block";
+      return options.recipe.checkpointing == Checkpointing::none         ? "none"
+             : options.recipe.checkpointing == Checkpointing::operations ? "operations"
+                                                                         : "block";
     case Choice::precision:
       return precision_of(options.recipe.precision);
     case Choice::offload:
@@ -78,7 +80,12 @@ std::string describe(const MemoryOptions& options) {
   }
   text += fmt::format(", {}, {} x {} sequence{} per rank", precision_of(options.recipe.precision),
                       options.recipe.micro_steps, options.batch, options.batch == 1 ? "" : "s");
-  if (options.recipe.checkpointing != Checkpointing::none) text += ", blocks checkpointed";
+  if (options.recipe.checkpointing != Checkpointing::none) {
+    text += options.recipe.checkpointing == Checkpointing::operations
+                ? ", blocks checkpointed by operations"
+                : ", blocks checkpointed";
+    if (const int n = options.recipe.checkpoint_every; n > 1) text += fmt::format(", 1 of {}", n);
+  }
   return text;
 }
 

@@ -128,6 +128,7 @@ std::vector<MemoryOptions> candidates(const PlanRequest& request) {
         options.recipe.precision = policy;
         for (const auto checkpointing : {Checkpointing::none, Checkpointing::inside}) {
           options.recipe.checkpointing = checkpointing;
+          options.recipe.checkpoint_every = 1;
           for_each_strategy(request, options, [&](const MemoryOptions& each) {
             if (!paper::unknown_of(each)) all.push_back(each);
           });

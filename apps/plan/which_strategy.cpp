@@ -161,6 +161,7 @@ std::string batches(const nn::TransformerConfig& model, const CostModel& machine
       for (std::int64_t batch = 1; batch <= kShare; batch *= 2) {
         MemoryOptions options = with(base, Strategy::fsdp, 64);
         options.recipe.checkpointing = checkpointing;
+        options.recipe.checkpoint_every = 1;
         options.batch = batch;
         options.recipe.micro_steps = static_cast<int>(kShare / batch);
         const Outcome outcome = evaluator.evaluate(options);

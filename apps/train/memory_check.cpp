@@ -139,6 +139,7 @@ std::string with_checkpoints(const config::TrainConfig& config, Work work, doubl
                              double data) {
   config::TrainConfig checkpointed = config;
   checkpointed.recipe.checkpointing = optim::Checkpointing::inside;
+  checkpointed.recipe.checkpoint_every = 1;
   const double nbytes = rough_bytes(checkpointed, work);
   if (work != Work::training || nbytes > 0.9 * rough_bytes(config, work)) return {};
   return fmt::format(", with training.activation_checkpoint block it is {}",

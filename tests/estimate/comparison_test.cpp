@@ -162,6 +162,28 @@ TEST_CASE("a compiled loss keeps its logits in 16 bits, and no float32 of them",
   CHECK(habits("", "pytorch-2024") == std::pair(true, false));
 }
 
+TEST_CASE("from selective checkpointing, whole blocks are a saving", "[estimator][titan]") {
+  for (const std::string option : {"2", "op"}) {
+    CAPTURE(option);
+    const auto load = [&](const Words& words) {
+      EstimatorConfig config =
+          load_titan(kLlama +
+                         "[training]\nlocal_batch_size = 1\n[activation_checkpoint]\nmode = "
+                         "\"selective\"\nselective_ac_option = \"" +
+                         option + "\"\n",
+                     words);
+      choose_framework("", config);
+      return config;
+    };
+    const std::vector<Saving> savings = savings_of(load({}));
+    const auto whole = std::ranges::find_if(savings, [](const Saving& each) {
+      return each.change.starts_with("--activation_checkpoint.mode full");
+    });
+    REQUIRE(whole != savings.end());
+    CHECK(make_estimate(load({"--activation_checkpoint.mode=full"})).answer.active == whole->peak);
+  }
+}
+
 TEST_CASE("torchtitan's always reshards the last unit too", "[estimator][titan]") {
   const auto peak = [](const std::string& value) {
     EstimatorConfig config =

@@ -108,6 +108,20 @@ TEST_CASE("an activation checkpoint that there is not is refused", "[config]") {
   CHECK(configure({}).recipe.checkpointing == optim::Checkpointing::none);
 }
 
+TEST_CASE("FairScale's sums in float32 need mixed precision", "[config]") {
+  const std::string sums = "--training.fp32_reduce_scatter=true";
+  CHECK_THAT(message_of<InputError>([&] { configure({sums}); }),
+             contains("training.fp32_reduce_scatter: is true, but without mixed precision"));
+  const std::string half = "--training.mixed_precision_param=bfloat16";
+  CHECK(configure({sums, half}).recipe.precision.reduce_dtype_for(DType::float32) ==
+        DType::float32);
+  CHECK_THAT(message_of<InputError>([&] {
+               configure({sums, half, "--training.mixed_precision_reduce=bfloat16"});
+             }),
+             contains("training.fp32_reduce_scatter: is true, but training.mixed_precision_reduce "
+                      "is bfloat16; leave one of them out"));
+}
+
 TEST_CASE("a training that does not fit is told what activation checkpoints would save",
           "[train][memory]") {
   const auto refusal = [](const Words& more) {
