@@ -280,7 +280,7 @@ void remark(TrainConfig& config) {
        "while a step has one micro-batch");
   idle(!config.has_ranks(), {"training.device"}, "on a modeled machine");
   idle(config.training.device == "cpu" || is_single, {"parallel.device_collectives"},
-       config.is_modeled                 ? "on a modeled machine"
+       !config.has_ranks()               ? "on a modeled machine"
        : config.training.device == "cpu" ? "on the CPU"
                                          : "with strategy single");
   idle(!config.recipe.has_lora(), {"lora.alpha", "lora.targets"}, "while lora.rank is 0");

@@ -217,10 +217,10 @@ std::vector<Key> keys_of(TrainConfig& c, double most_ranks) {
       {"export.dtype", &c.exported.dtype, "of the weights that --export writes", one_of(formats)},
       {"export.max_shard_size", &c.exported.max_shard_size,
        "bytes of weights in one file of --export; 0 = one file for all", range(0, 1e18)},
-      {"memory_estimation.framework", &c.framework,
-       "whose engine unshard-estimate is true of, as --framework; empty = the file's own"},
       {"export.optimizer", &c.exported.optimizer,
        "--export also writes the state of a checkpoint, in one file"},
+      {"memory_estimation.framework", &c.framework,
+       "whose engine unshard-estimate is true of, as --framework; empty = the file's own"},
   };
   const std::vector<Key> options = option_keys(c.recipe.optimizer);
   keys.insert(std::ranges::find(keys, "optimizer.lr", &Key::name) + 1, options.begin(),

@@ -27,6 +27,9 @@
 /// | cross_entropy  | logits (R·V), targets (int32, shared), lse (R) | over logits                |
 /// | mse_loss       | x - y (N), and N more during forward           | over x - y                 |
 ///
+/// A checkpoint may have kept the results of linear and rope_attention from its first call. Then
+/// they are taken, not computed again (kept_results.h).
+///
 /// Where no input needs a gradient, nothing is recorded and nothing is kept. A frozen weight of
 /// rms_norm saves nothing: x and rstd are also needed for the gradient of x.
 ///

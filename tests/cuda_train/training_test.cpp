@@ -27,9 +27,8 @@ TokenData some_tokens() {
   return TokenData::from_text(text, "some tokens", kVocabulary);
 }
 
-/// Two steps of four micro-batches. No size of the model is one that vectors, blocks or ranks
-/// divide. Later words count more.
-config::TrainConfig configure(const std::vector<Words>& parts) {
+/// A model of which no size is one that vectors, blocks or ranks divide. Later words count more.
+Words small_model_with(const std::vector<Words>& parts) {
   Words words = {"--model.vocab_size=13",
                  "--model.hidden_size=12",
                  "--model.num_hidden_layers=2",
@@ -37,13 +36,17 @@ config::TrainConfig configure(const std::vector<Words>& parts) {
                  "--model.num_key_value_heads=1",
                  "--model.intermediate_size=17",
                  "--model.max_position_embeddings=5",
-                 "--training.steps=2",
                  "--training.local_batch_size=1",
-                 "--training.global_batch_size=4",
-                 "--optimizer.lr=1e-2",
                  "--training.device=cuda"};
   for (const Words& part : parts) words.insert(words.end(), part.begin(), part.end());
-  return config::load_config(std::nullopt, words);
+  return words;
+}
+
+/// Two steps of four micro-batches.
+config::TrainConfig configure(std::vector<Words> parts) {
+  parts.insert(parts.begin(),
+               {"--training.steps=2", "--training.global_batch_size=4", "--optimizer.lr=1e-2"});
+  return config::load_config(std::nullopt, small_model_with(parts));
 }
 
 Words placed(const std::string& strategy, int ranks) {
@@ -280,18 +283,8 @@ TEST_CASE("real mode of an estimate measures on the cards what the bound says", 
                               {"--parallel.offload_params=true"}}) {
       const bool is_offload = !more.empty() && more.front().find("offload") != std::string::npos;
       if (is_offload && placed_on != placed("fsdp", 4)) continue;
-      Words words = {"--memory_estimation.disable_fake_mode=true",
-                     "--model.vocab_size=13",
-                     "--model.hidden_size=12",
-                     "--model.num_hidden_layers=2",
-                     "--model.num_attention_heads=2",
-                     "--model.num_key_value_heads=1",
-                     "--model.intermediate_size=17",
-                     "--model.max_position_embeddings=5",
-                     "--training.local_batch_size=1",
-                     "--training.device=cuda"};
-      words.insert(words.end(), placed_on.begin(), placed_on.end());
-      words.insert(words.end(), more.begin(), more.end());
+      const Words words =
+          small_model_with({{"--memory_estimation.disable_fake_mode=true"}, placed_on, more});
       CAPTURE(words);
       Session session(lazy());
       const estimate::EstimatorConfig config =

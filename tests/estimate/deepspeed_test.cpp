@@ -301,7 +301,7 @@ Breakdown highest_of(const EstimatorConfig& config) {
   return run.iterations.at(1).highest;
 }
 
-TEST_CASE("each key of ZeRO has its bytes", "[estimator][deepspeed]") {
+TEST_CASE("each key of ZeRO changes the bytes that it names", "[estimator][deepspeed]") {
   using K = MemoryKind;
   const Breakdown zero2 = highest_of(with_file(R"({"stage": 2})"));
   CHECK(zero2[K::reduce_scatter] == 2 * 500'000'000);
