@@ -78,7 +78,7 @@ std::vector<Change> changes_of(const EstimatorConfig& config) {
   const bool is_every = recipe.checkpoint_every == 1;
   const std::string every = is_every ? "" : " --training.checkpoint_every 1";
   const auto checkpoint = [&](Checkpointing to, const char* value, const char* meaning) {
-    if (recipe.checkpointing == to && is_every) return;
+    if (config.train.recipe.checkpointing == to && is_every) return;
     consider(Price::compute, config.option("training.activation_checkpoint", value) + every,
              meaning, [to](TrainConfig& changed) {
                changed.recipe.checkpointing = to;
