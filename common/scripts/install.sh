@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what a target of the Makefile needs and this machine lacks, after printing what and why.
-#   install.sh GROUP…   groups: compiler build bench docs format spelling tidy clang arm64 course
+#   install.sh GROUP…   groups: compiler build cache bench docs format spelling tidy clang arm64 course
 #                         debug mpi
 # Says nothing and does nothing when all is there. INSTALL=no never calls the package manager.
 set -eu
@@ -86,6 +86,7 @@ for group in "$@"; do
       need libmd-dev 'takes the fingerprint of a model (SHA-256)' sha2.h
       need catch2 'runs the tests' catch2/catch.hpp catch2/catch_all.hpp
       ;;
+    cache) want ccache ccache ;; # what two builds compile alike is compiled once
     bench)
       # The fastest build of OpenBLAS, whose products ours are measured against.
       want libopenblas0-openmp openblas-openmp/libopenblas.so.0

@@ -2,22 +2,25 @@
 #include "cuda_fsdp/trainings.h"
 #include "support/padding_row.h"
 
-#include <utility>
-
 namespace fsdp::testing {
 
 // Shards cut the embedding (13, 12) within row 6 (W = 2 and 4) and row 4 (W = 3).
 TEST_CASE("on a CUDA device, the embedding gives the row of padding no gradient", "[fsdp]") {
-  const auto [is_tied, format] =
-      GENERATE(std::pair(false, DType::float32), std::pair(true, DType::bfloat16),
-               std::pair(false, DType::float16));
+  struct Place {
+    Strategy strategy;
+    int world_size;
+    DType format;
+    bool is_tied;
+  };
   std::size_t number = 0;
-  const std::pair<Strategy, int> places[] = {{Strategy::single, 1},
-                                             {Strategy::zero1, 3},
-                                             {Strategy::zero2, 2},
-                                             {Strategy::fsdp, 3},
-                                             {Strategy::fsdp, 4}};
-  for (const auto& [strategy, world_size] : places) {
+  for (const auto& [strategy, world_size, format, is_tied] :
+       {Place{Strategy::single, 1, DType::float32, false},
+        Place{Strategy::single, 1, DType::bfloat16, true},
+        Place{Strategy::zero1, 3, DType::float16, false},
+        Place{Strategy::zero2, 2, DType::bfloat16, true},
+        Place{Strategy::fsdp, 3, DType::float32, true},
+        Place{Strategy::fsdp, 2, DType::float16, false},
+        Place{Strategy::fsdp, 4, DType::bfloat16, false}}) {
     TrainingCase options = cuda_case(strategy, world_size);
     options.micro_batches = world_size == 3 ? 3 : 4;
     options.steps = 1;

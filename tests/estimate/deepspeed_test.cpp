@@ -165,7 +165,7 @@ TEST_CASE("ZeRO's states are those of its paper", "[estimator][deepspeed]") {
   for (const Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::fsdp})
     for (const auto& [format, sums] : formats)
       for (const char* optimizer : {"adamw", "sgd"})
-        for (int ranks = 1; ranks <= 64; ++ranks) {
+        for (const int ranks : {1, 2, 3, 4, 5, 7, 8, 12, 31, 64}) {
           const Training training{strategy, format, sums, optimizer, ranks};
           INFO(training.described());
           paper::MemoryOptions options;
