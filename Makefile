@@ -199,11 +199,12 @@ tidy: ## Run clang-tidy over the sources (SINCE=commit: over what differs from i
 
 sanitize: sanitize-dev sanitize-tsan ## Run the tests under ASan+UBSan, then TSan
 
+# Eight callers of each allocation are noted, not thirty: a tenth of the time.
 sanitize-dev: ## Run the tests under the address and undefined-behavior sanitizers
 	@$(install) build clang
 	@$(call configure,dev)
 	@$(call compile,dev) all
-	@$(call run-tests,dev)
+	@ASAN_OPTIONS=malloc_context_size=8:$$ASAN_OPTIONS $(call run-tests,dev)
 
 sanitize-tsan: check-clang ## Run the tests under the thread sanitizer, compiled by clang
 	@$(fixed-addresses) $(call run-tests,tsan)
