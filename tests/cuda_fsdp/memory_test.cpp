@@ -29,6 +29,8 @@ void drop_scratch(MeasuredMemory& memory, std::int64_t scratch) {
 /// On every rank, of the case's space: what a CUDA device holds and `fake` does not.
 std::string difference_from_fake(MemoryCase test_case) {
   test_case.model.num_hidden_layers = 2;
+  test_case.model.num_attention_heads = 2;
+  test_case.model.num_key_value_heads = 1;
   test_case.options.batch = 1;
   test_case.options.recipe.micro_steps = 2;
   if (test_case.options.recipe.micro_steps_per_reduction > 1) {
