@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what a target of the Makefile needs and this machine lacks, after printing what and why.
-#   install.sh GROUP…   groups: compiler build cache bench docs format spelling tidy clang arm64 course
-#                         debug mpi
+#   install.sh GROUP…   groups: compiler build cache bench docs format spelling tidy clang arm64
+#                         course debug mpi
 # Says nothing and does nothing when all is there. INSTALL=no never calls the package manager.
 set -eu
 

@@ -130,6 +130,7 @@ TEST_CASE("a phase begins in any strategy at any W with what any other has saved
     std::string expected;
     for (const Place& place : all_places()) {
       INFO(source.name() << " to " << place.name());
+      // That both kinds of files begin alike at one place is what the first test shows.
       const fs::path begun = folder / (place.ranks % 2 == 0 ? "a" : "out");
       const RunResult result = run({kMany, place.words(), steps(2), from(begun)}, data).result;
       if (expected.empty()) expected = result.param_sha256;
