@@ -44,7 +44,9 @@ void take_file(CommandLine& line) {
 
 /// As a shell takes them.
 std::string quoted(int argc, const char* const* argv) {
-  std::string text = "unshard-estimate";
+  const auto launch = mpi::launched();
+  std::string text = launch ? fmt::format("mpirun -np {} ", launch->size) : "";
+  text += "unshard-estimate";
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     const bool is_plain =

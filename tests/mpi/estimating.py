@@ -12,7 +12,7 @@ import jobs
 
 REAL = "--memory_estimation.disable_fake_mode"
 # How the numbers came to be, not what they are.
-OUT_OF_PLACE = ("resident_bytes", "settings", "origins", "change")
+OUT_OF_PLACE = ("command", "resident_bytes", "settings", "origins", "savings")
 
 
 class Estimating(jobs.JobTest):
@@ -76,7 +76,10 @@ class Estimating(jobs.JobTest):
     def test_memory_that_runs_out_ends_all_processes(self):
         code, said = self.run_job(2, str(self.file), "--strategy=fsdp", REAL, "--memory=380kB")
         self.assertEqual(code, 1, said)
-        self.assertIn("out of memory", said)
+        self.assertIn("verdict    does NOT fit", said)
+        # What is to be pasted starts as many processes.
+        self.assertIn(f"to fit     mpirun -np 2 unshard-estimate {self.file}", said)
+        self.assertNotIn("--parallel.ranks 4", said)
 
 
 if __name__ == "__main__":
