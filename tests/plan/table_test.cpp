@@ -223,6 +223,7 @@ void read_batches(PrintedText& text, const CostModel& machine) {
 }  // namespace
 
 TEST_CASE("Every number of the tables of strategies is that of the formulas") {
+  if (FSDP_SANITIZED != 0) return;  // formulas alone, at length
   plan::MachineText machine;
   machine.flops = "3G";
   machine.hbm = "70GB/s";

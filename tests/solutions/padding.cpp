@@ -56,6 +56,7 @@ TEST_CASE("The embedding gives the row of padding no gradient, in any strategy a
   for (const Strategy strategy :
        {Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::fsdp}) {
     for (const int world_size : {1, 2, 3, 4}) {
+      if (FSDP_SANITIZED && world_size != 2 && world_size != 3) continue;
       TrainingCase options = base;
       options.recipe.strategy = strategy;
       options.recipe.ranks = world_size;

@@ -43,6 +43,7 @@ TEST_CASE("every strategy receives the bytes of the formula", "[train][received]
         {"--parallel.reshard_after_forward=false", "--parallel.prefetch_depth=2"}}) {
     if (!kHasTask8 && !how.empty() && how[0] == "--training.activation_checkpoint=block") continue;
     for (const Place& place : all_places()) {
+      if (FSDP_SANITIZED && place.ranks != 3) continue;  // whose bytes do not divide evenly
       INFO((how.empty() ? "" : how[0]) << " " << place.name());
       const config::TrainConfig config = in(place.words(), how);
       check(config, train(config).result);
