@@ -345,7 +345,7 @@ TitanKeys translate(std::vector<Setting>& settings, const TitanSurroundings& aro
   if (compiled != translator.own().end()) titan.compiled = compiled->second.value.value_or("");
   around.report.collect([&] { titan::refuse_contradictions(all); });
   titan.spellings[titan::kCheckpoint] = titan::spellings_of(all, titan::kCheckpoint);
-  titan::translate_parts(has_defaults, all, translator.own(), around);
+  titan::translate_parts(has_defaults, all, translator.own(), around, titan);
   if (has_defaults) titan::imply_defaults(all, translator.own(), around);
   translator.say_whose_defaults();
   if (around.is_modeled || translator.has_titan()) {

@@ -37,7 +37,13 @@ struct TitanKeys {
   bool disable_fake_mode = false;
   bool compiles = false;
   std::string compiled = "model,loss";  ///< what of a training, if it compiles
-  bool reshards_always = false;         ///< fsdp_reshard_after_forward is always: the last unit too
+  /// torchao's converter of linear layers, of which an estimate for PyTorch asks.
+  struct Float8 {
+    bool is_used = false;      ///< products of blocks are in float8
+    bool has_head = false;     ///< and that of the output
+    bool is_gathered = false;  ///< weights are gathered in it
+  } float8;
+  bool reshards_always = false;  ///< fsdp_reshard_after_forward is always: the last unit too
   std::string checkpoint_mode = "none";
   std::string name = "llama3";
   std::string flavor;

@@ -18,6 +18,36 @@ void switch_off_compiling(EstimatorConfig& config) {
       ": compile mode is switched off: the estimate is that of the uncompiled training");
 }
 
+void refuse_float8(const EstimatorConfig& config) {
+  const config::TitanKeys& titan = config.train.titan;
+  if (!titan.float8.is_used) return;
+  throw InputError(fmt::format(
+      "{}: asks for float8, which {} does not compute in; leave it out, or use --framework pytorch",
+      titan.origin("float8"), paper::name_of(config.framework)));
+}
+
+// The model's products in float8, and what is compiled.
+void choose_titan_habits(EstimatorConfig& config) {
+  const config::TitanKeys& titan = config.train.titan;
+  const auto compiles = [&](const char* part) {
+    return titan.compiles && titan.compiled.find(part) != std::string::npos;
+  };
+  config.habits.compiles_blocks = compiles("model");
+  // Until 2025, the model alone was compiled.
+  config.habits.compiles_loss = compiles("loss") && config.framework == paper::Framework::pytorch;
+  if (!titan.float8.is_used) return;
+  config.habits.computes_float8 = true;
+  config.habits.head_in_float8 = titan.float8.has_head;
+  config.habits.gathers_float8 = titan.float8.is_gathered;
+  config.warnings.push_back(fmt::format(
+      "{}: products of blocks{} round their operands to float8, and {}; {}", titan.origin("float8"),
+      titan.float8.has_head ? " and of the output" : "",
+      titan.float8.is_gathered ? "weights are gathered in it"
+                               : "weights are gathered in the model's format",
+      config.habits.compiles_blocks ? "that a compiled kernel does it at once is assumed"
+                                    : "without compile.enable, by way of two copies in float32"));
+}
+
 paper::Framework framework_of(const config::TrainConfig& train) {
   using paper::Framework;
   const config::TitanKeys& titan = train.titan;
@@ -44,23 +74,16 @@ void choose_framework(const std::string& framework, EstimatorConfig& config) {
                                  config.train.origin("memory_estimation.framework"),
                                  printable(chosen), fmt::join(frameworks(), ", ")));
   }
-  if (config.framework == paper::Framework::unshard) {
-    return switch_off_compiling(config);
+  const bool is_of_titan = config.framework == paper::Framework::pytorch ||
+                           config.framework == paper::Framework::pytorch_2024;
+  if (!is_of_titan) {
+    refuse_float8(config);
+    switch_off_compiling(config);
   }
+  if (config.framework == paper::Framework::unshard) return;
   config.habits = paper::habits_of(config.framework);
   config.habits.frees_head = config.train.titan.reshards_always;
-  if (config.framework == paper::Framework::deepspeed) {
-    choose_zero_habits(config);
-    switch_off_compiling(config);
-  } else {
-    const config::TitanKeys& titan = config.train.titan;
-    const auto compiles = [&](const char* part) {
-      return titan.compiles && titan.compiled.find(part) != std::string::npos;
-    };
-    config.habits.compiles_blocks = compiles("model");
-    // Until 2025, the model alone was compiled.
-    config.habits.compiles_loss = compiles("loss") && config.framework == paper::Framework::pytorch;
-  }
+  is_of_titan ? choose_titan_habits(config) : choose_zero_habits(config);
   try {
     paper::check_framework(memory_options(config));
   } catch (const optim::RecipeError& error) {

@@ -12,8 +12,8 @@ void StepWalk::gather_apart(Unit& unit) {
   const MemoryKind kind = is_forward_ ? MemoryKind::activation : MemoryKind::temp;
   std::int64_t sent = 0, received = 0;
   for (const FlatShape& flat : unit.shape.flats) {
-    if (casts(flat)) sent += formats_.param * flat.shard();
-    received += formats_.param * flat.padded();
+    sent += casts(flat) ? flat.sent(formats_.param) : flat.in_float8;
+    received += flat.gathered(formats_.param);
   }
   books_.hold(kind, sent);
   books_.hold(MemoryKind::all_gather, received);
@@ -26,7 +26,7 @@ void StepWalk::gather_apart(Unit& unit) {
 void StepWalk::drop_gathered(Unit& unit) {
   books_.set_owner(unit.shape.name);
   for (const FlatShape& flat : unit.shape.flats) {
-    books_.drop(MemoryKind::all_gather, formats_.param * flat.padded());
+    books_.drop(MemoryKind::all_gather, flat.gathered(formats_.param));
   }
   unit.state = State::sharded;
   --in_flight_;
@@ -36,7 +36,7 @@ void StepWalk::drop_gathered(Unit& unit) {
 // for each other.
 void StepWalk::copy_out(Unit& unit) {
   std::int64_t nbytes = 0;
-  for (const FlatShape& flat : unit.shape.flats) nbytes += formats_.param * flat.padded();
+  for (const FlatShape& flat : unit.shape.flats) nbytes += flat.gathered(formats_.param);
   if (is_forward_) drop_lingering();
   books_.set_owner(unit.shape.name);
   books_.hold(MemoryKind::unsharded_param, nbytes);

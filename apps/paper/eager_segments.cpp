@@ -203,7 +203,8 @@ class EagerLlama {
     const std::int64_t d = config_.hidden_size, v = config_.vocab_size;
     const bool is_tied = config_.tie_word_embeddings;
     return tape_->linear("lm_head", norm("model.norm", x), of_rows(v),
-                         weight(is_tied ? "model.embed_tokens" : "lm_head", d * v));
+                         weight(is_tied ? "model.embed_tokens" : "lm_head", d * v),
+                         Node::Kind::product, rounded("lm_head", d, v));
   }
   Value loss(const Value& logits) {
     const std::int64_t v = of_rows(config_.vocab_size), v_float = v / element_ * kFloatBytes;
@@ -224,13 +225,14 @@ class EagerLlama {
   Value linear(const std::string& path, const Value& x, std::int64_t in, std::int64_t out,
                Node::Kind kind = Node::Kind::product) {
     const std::string name = path.substr(path.rfind('.') + 1);
-    Value y = tape_->linear(name, x, of_rows(out), weight(path, in * out), kind);
+    Value y =
+        tape_->linear(name, x, of_rows(out), weight(path, in * out), kind, rounded(path, in, out));
     if (!is_adapted(options_, path)) return y;
     const std::int64_t rank = options_.recipe.lora.rank;
-    const Value low =
-        tape_->linear(name + ".lora_A", x, of_rows(rank), weight(path + ".lora_A", in * rank));
-    const Value high =
-        tape_->linear(name + ".lora_B", low, of_rows(out), weight(path + ".lora_B", rank * out));
+    const Value low = tape_->linear(name + ".lora_A", x, of_rows(rank),
+                                    weight(path + ".lora_A", in * rank), Node::Kind::product, {});
+    const Value high = tape_->linear(name + ".lora_B", low, of_rows(out),
+                                     weight(path + ".lora_B", rank * out), Node::Kind::product, {});
     return tape_->add(y, tape_->apply("scale", {high}, of_rows(out), {}));
   }
   Value norm(const std::string& path, const Value& x) {
@@ -257,6 +259,14 @@ class EagerLlama {
     return tape_->apply(name + ".mul", {x, rsqrt}, wide, {.saves = {x, rsqrt}, .scratch = wide});
   }
 
+  EagerTape::Rounded rounded(const std::string& module, std::int64_t in, std::int64_t out) const {
+    if (!is_in_float8(options_, module + ".weight")) return {};
+    return {.input = rows_ * in,
+            .output = rows_ * out,
+            .weight = habits_.gathers_float8 ? 0 : in * out,
+            .turned = in * out,
+            .is_fused = habits_.compiles_blocks};
+  }
   std::int64_t of_rows(std::int64_t width) const { return element_ * rows_ * width; }
   Weight weight(const std::string& module, std::int64_t numel) const {
     return {element_ * numel, is_trained(options_, module + ".weight")};

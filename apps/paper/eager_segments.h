@@ -21,7 +21,9 @@ namespace fsdp::paper {
 ///     8x + 2q + 2kv + 4f + 4·H + 8  Hugging Face's: grouped keys and values as they are (e = 2)
 ///     8x + 4q + 4f + 6·H·T + 8      the same with attention "eager", by products
 ///
-/// and 24 bytes of attention's random state; the loss keeps 4·V of logits in float32, and tokens
+/// In float8, the same: an operand's copy in one byte lives as long as its product.
+///
+/// Beside that, 24 bytes of attention's random state are kept; the loss keeps 4·V of logits in float32, and tokens
 /// and labels are int64. Derived from torchtitan's and transformers' source
 /// and PyTorch's derivatives.yaml; tests/estimate compares it with FSDPMemTracker's counts, and
 /// with what PyTorch saves.

@@ -1,5 +1,7 @@
 #include "paper/eager_tape.h"
 
+#include "paper/formats.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -13,6 +15,11 @@ bool is_kept_by_policy(EagerTape::Node::Kind kind, int products) {
   return kind == Kind::attention || (kind == Kind::product && products % 2 == 1);
 }
 
+EagerTape::Node without_values(EagerTape::Node node) {
+  node.saves.clear();
+  return node;
+}
+
 }  // namespace
 
 // A checkpoint's second forward ends when the last operation has what it saves: it computes
@@ -20,6 +27,15 @@ bool is_kept_by_policy(EagerTape::Node::Kind kind, int products) {
 Bytes EagerTape::result(std::int64_t nbytes) {
   if (pass_ != Pass::again) return activation(nbytes);
   return temp(saves_ < to_save_ ? nbytes : 0);
+}
+
+// Scaled in float32, then cut off at the ends of the format.
+Bytes EagerTape::round(std::int64_t elements, bool is_fused) {
+  if (elements == 0) return nullptr;
+  const auto make = [&](std::int64_t n) { return is_backward_ ? temp(n) : result(n); };
+  if (is_fused) return make(elements);
+  const Bytes scaled = make(kFloatBytes * elements), cut = make(kFloatBytes * elements);
+  return make(elements);
 }
 
 Bytes EagerTape::kept_result(std::int64_t nbytes) {
@@ -45,10 +61,13 @@ Value EagerTape::apply(const std::string& name, const std::vector<Value>& inputs
   }
   const bool has_node = !from.empty() || node.weight_gradient > 0;
   const bool saves = !node.saves.empty() || node.saves_result || node.side_result > 0;
-  if (has_node && saves) ++saves_;
+  // torchao's product saves what it needs when it has its result, torch's own before.
+  const bool saves_late = node.rounded.input > 0;
+  if (has_node && saves && !saves_late) ++saves_;
   const bool is_kept = keeps(node);
   const auto make = [&](std::int64_t n) { return is_kept ? kept_result(n) : result(n); };
   Value y{make(out), nullptr};
+  if (has_node && saves && saves_late) ++saves_;
   const Bytes side = node.side_result > 0 ? make(node.side_result) : nullptr;
   if (!has_node) return y;
   std::vector<Bytes> saved;
@@ -57,33 +76,54 @@ Value EagerTape::apply(const std::string& name, const std::vector<Value>& inputs
     if (node.saves_result) saved.push_back(y.bytes);
     if (side != nullptr) saved.push_back(side);
   }
-  record(name, out, std::move(saved), y).backward =
-      [this, name, from, weight = node.weight_gradient, adds = node.adds_gradient,
-       scratch = node.scratch](Operation&, const Bytes&) {
-        if (scratch > 0) temp(scratch);
-        std::vector<Bytes> gradients;
-        gradients.reserve(from.size());
-        for (const Origin& each : from) gradients.push_back(temp(each->output));
-        if (weight > 0) {
-          const std::string after = std::exchange(meter_.now.after, name + ": weight");
-          weight_gradients_.push_back(temp(weight));
-          if (adds) to_add_ = weight;
-          meter_.now.after = after;
-        }
-        for (std::size_t i = 0; i < from.size(); ++i) {
-          if (from[i]->gradient == nullptr) from[i]->gradient = gradients[i];
-        }
-      };
+  record(name, out, std::move(saved), y).backward = [this, name, from, made = without_values(node)](
+                                                        Operation&, const Bytes&) {
+    make_gradients(name, from, made);
+  };
   return y;
 }
 
+// torchao's float8 linear rounds the output's gradient a second time for the weight's, where no
+// compiler sees that it has been; and its product wants each of the two operands another way round.
+void EagerTape::make_gradients(const std::string& name, const std::vector<Origin>& from,
+                               const Node& node) {
+  const Rounded& rounded = node.rounded;
+  if (node.scratch > 0) temp(node.scratch);
+  std::vector<Bytes> held, gradients;
+  gradients.reserve(from.size());
+  if (rounded.output > 0) {
+    held = {round(rounded.output, rounded.is_fused), round(rounded.weight, rounded.is_fused)};
+  }
+  for (const Origin& each : from) {
+    const Bytes turned = rounded.turned > 0 ? temp(rounded.turned) : nullptr;
+    gradients.push_back(temp(each->output));
+  }
+  if (node.weight_gradient > 0) {
+    if (rounded.output > 0) {
+      held.push_back(round(rounded.output, rounded.is_fused));
+      held.push_back(round(rounded.input, rounded.is_fused));
+      if (!rounded.is_fused) held.push_back(temp(rounded.output + rounded.input));
+    }
+    const std::string after = std::exchange(meter_.now.after, name + ": weight");
+    weight_gradients_.push_back(temp(node.weight_gradient));
+    if (node.adds_gradient) to_add_ = node.weight_gradient;
+    meter_.now.after = after;
+  }
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    if (from[i]->gradient == nullptr) from[i]->gradient = gradients[i];
+  }
+}
+
 Value EagerTape::linear(const std::string& name, const Value& x, std::int64_t out,
-                        const Weight& weight, Node::Kind kind) {
-  Node node{.kind = kind};
+                        const Weight& weight, Node::Kind kind, const Rounded& rounded) {
+  Node node{.kind = kind, .rounded = rounded};
   if (weight.is_trained) {
     node.saves.push_back(x);
     node.weight_gradient = weight.nbytes;
   }
+  start(name);
+  const Bytes of_input = round(rounded.input, rounded.is_fused);
+  const Bytes of_weight = round(rounded.weight, rounded.is_fused);
   return apply(name, {x}, out, node);
 }
 
@@ -142,6 +182,7 @@ SegmentMemory EagerTape::run(std::int64_t in, std::int64_t out,
     memory.again = std::exchange(meter_.points, {meter_.now});
   }
   operations_.back()->gradient = std::move(gradient);
+  is_backward_ = true;
   while (!operations_.empty()) {
     run_backward();
     if (to_add_ > 0) add_gradients();

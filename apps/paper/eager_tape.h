@@ -27,6 +27,13 @@ enum class BlockCheckpoint {
 class EagerTape : public Tape {
  public:
   /// What an operation is beside its inputs and its result.
+  /// Elements of a product's operands that are rounded to float8 before it; 0: they are not.
+  struct Rounded {
+    std::int64_t input = 0, output = 0;
+    std::int64_t weight = 0;  ///< of one that was not gathered so
+    std::int64_t turned = 0;  ///< of the weight as backward reads it, by columns
+    bool is_fused = false;    ///< a kernel does it at once; else by way of float32
+  };
   struct Node {
     enum class Kind { other, product, attention } kind = Kind::other;
     std::vector<Value> saves = {};  ///< values that are kept for its backward
@@ -35,14 +42,15 @@ class EagerTape : public Tape {
     std::int64_t weight_gradient = 0;  ///< bytes; 0: it has no weight, or a frozen one
     bool adds_gradient = false;        ///< of the weight, to that of another operation
     std::int64_t scratch = 0;          ///< bytes that its backward holds for a moment
+    Rounded rounded = {};
   };
   /// The result of `inputs`, of `out` bytes. It needs a gradient if an input or its weight does.
   Value apply(const std::string& name, const std::vector<Value>& inputs, std::int64_t out,
               const Node& node);
-  /// x·W. Only the gradient of W needs x.
+  /// x·W. Only the gradient of W needs x; its operands are rounded again in backward.
   /// @param kind other: no checkpoint keeps its result
   Value linear(const std::string& name, const Value& x, std::int64_t out, const Weight& weight,
-               Node::Kind kind = Node::Kind::product);
+               Node::Kind kind, const Rounded& rounded);
   /// Both summands have the sum's gradient, which is one tensor.
   Value add(const Value& x, const Value& y);
   /// The program holds the value until the micro-step has ended.
@@ -62,12 +70,15 @@ class EagerTape : public Tape {
     again,       ///< the second one, in backward
   };
   Bytes result(std::int64_t nbytes);
+  Bytes round(std::int64_t elements, bool is_fused);
+  void make_gradients(const std::string& name, const std::vector<Origin>& from, const Node& node);
   Bytes kept_result(std::int64_t nbytes);
   bool keeps(const Node& node);
   void add_gradients();
 
   BlockCheckpoint checkpoint_ = BlockCheckpoint::none;
   Pass pass_ = Pass::taped;
+  bool is_backward_ = false;
   int products_ = 0;             // of this pass
   int saves_ = 0, to_save_ = 0;  // operations that saved something, in this pass and in the first
   std::vector<Bytes> kept_;      // results that a checkpoint keeps, in order

@@ -73,7 +73,10 @@ std::vector<std::pair<std::string_view, bool TorchHabits::*>> torch_habits(Frame
           {"RMSNorm is written out in float32", &TorchHabits::norm_in_float32},
           {"the prediction lives on in float32", &TorchHabits::keeps_prediction},
           {"blocks are compiled", &TorchHabits::compiles_blocks},
-          {"the loss is compiled", &TorchHabits::compiles_loss}};
+          {"the loss is compiled", &TorchHabits::compiles_loss},
+          {"products of blocks are in float8", &TorchHabits::computes_float8},
+          {"and that of the output", &TorchHabits::head_in_float8},
+          {"weights are gathered in float8", &TorchHabits::gathers_float8}};
 }
 
 }  // namespace fsdp::paper

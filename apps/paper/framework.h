@@ -32,6 +32,9 @@ struct TorchHabits {
   bool keeps_prediction = false;  ///< the logits in float32 live until the end of backward
   bool compiles_blocks = false;   ///< torch.compile of each block
   bool compiles_loss = false;     ///< and of the loss, which then makes no float32 of the logits
+  bool computes_float8 = false;   ///< torchao: products of blocks round their operands to float8
+  bool head_in_float8 = false;    ///< and that of the output
+  bool gathers_float8 = false;    ///< their weights are rounded before they are gathered
   // What Hugging Face's Llama (transformers 5) does otherwise than torchtitan's.
   bool rotates_halves = false;       ///< queries and keys, in the model's format
   bool shares_heads = false;         ///< attention reads grouped keys and values as they are

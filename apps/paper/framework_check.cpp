@@ -86,6 +86,11 @@ std::optional<Unknown> unknown_of(const MemoryOptions& options) {
     return Unknown{"training.activation_checkpoint",
                    "is around, but torchtitan checkpoints inside of units; use block"};
   }
+  if (options.habits.computes_float8 && !recipe.trains_all()) {
+    return Unknown{"lora.rank",
+                   "is set, but of products in float8 only the training of all parameters is "
+                   "known; leave one of them out"};
+  }
   if (recipe.kept_operations != optim::Recipe{}.kept_operations) {
     return Unknown{"training.kept_operations",
                    "is set, but torchtitan's policy keeps what it keeps; leave it out"};

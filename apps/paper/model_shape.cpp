@@ -88,7 +88,11 @@ class FlatBuilder {
     flat.last = parameter.numel();
     if (options_.framework == Framework::unshard) return;
     const std::int64_t shards = options_.recipe.shards();
-    flat.by_rows += (parameter.rows + shards - 1) / shards * parameter.columns;
+    const std::int64_t by_rows = (parameter.rows + shards - 1) / shards * parameter.columns;
+    flat.by_rows += by_rows;
+    if (options_.habits.gathers_float8 && is_in_float8(options_, parameter.path)) {
+      flat.in_float8 += by_rows;
+    }
   }
 
  private:

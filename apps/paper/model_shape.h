@@ -23,10 +23,17 @@ struct FlatShape {
   std::int64_t last = 0;   ///< elements of the last of them
   /// Where each parameter is cut by rows, as PyTorch does: the elements of a shard; 0: it is not.
   std::int64_t by_rows = 0;
+  std::int64_t in_float8 = 0;   ///< elements of a shard that are gathered in one byte each
   std::int64_t shard() const {  ///< n = ceil(u / W)
     return by_rows > 0 ? by_rows : (numel + world_size - 1) / world_size;
   }
   std::int64_t padded() const { return shard() * world_size; }  ///< P = n·W
+  /// What a rank sends to the others, if an element has so many bytes
+  std::int64_t sent(std::int64_t element) const {
+    return element * (shard() - in_float8) + in_float8;
+  }
+  /// and what it then holds of all.
+  std::int64_t gathered(std::int64_t element) const { return sent(element) * world_size; }
   friend bool operator==(const FlatShape&, const FlatShape&) = default;
 };
 

@@ -144,6 +144,12 @@ class PaperModel {
 
 }  // namespace
 
+bool is_in_float8(const MemoryOptions& options, const std::string& path) {
+  if (!options.habits.computes_float8) return false;
+  if (path == "lm_head.weight") return options.habits.head_in_float8;
+  return path.starts_with("model.layers.") && path.ends_with("_proj.weight");
+}
+
 bool is_trained(const MemoryOptions& options, const std::string& path) {
   return options.recipe.says_trained(path).value_or(!options.recipe.has_lora() ||
                                                     nn::is_lora(path));

@@ -20,6 +20,8 @@ namespace fsdp::paper {
 
 /// Whether the parameter of this path gets a gradient.
 bool is_trained(const MemoryOptions& options, const std::string& path);
+/// Whether the weight at `path` is that of a product in float8 (TorchHabits).
+bool is_in_float8(const MemoryOptions& options, const std::string& path);
 /// Whether the linear of this path has an adapter.
 bool is_adapted(const MemoryOptions& options, const std::string& path);
 

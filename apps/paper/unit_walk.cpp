@@ -70,7 +70,7 @@ void StepWalk::reshard(Unit& unit) {
   drop_cast(unit);
   books_.set_owner(unit.shape.name);
   for (const FlatShape& flat : unit.shape.flats) {
-    books_.drop(MemoryKind::unsharded_param, formats_.param * flat.padded());
+    books_.drop(MemoryKind::unsharded_param, flat.gathered(formats_.param));
   }
   unit.state = State::sharded;
 }

@@ -132,11 +132,6 @@ TEST_CASE("values of torchtitan mean what they mean there", "[estimator][titan]"
   CHECK(reshards("default") == ReshardAfterForward::Kind::always);
   CHECK(reshards("always") == ReshardAfterForward::Kind::always);
   CHECK(reshards("never") == ReshardAfterForward::Kind::never);
-  CHECK_THAT(complaint_about_titan("[model]\nconverters = [\"float8\"]\nflavor = \"8B\"\n"),
-             contains("model.converters: is [ 'float8' ], must be empty"));
-  CHECK_THAT(complaint_about_titan(kLlama + "[float8]\nenable_float8_linear = true\n"),
-             contains("float8.enable_float8_linear: is true, must be false: nothing is computed in "
-                      "float8"));
   const config::TrainConfig offloaded =
       load_titan(kLlama + "[training]\nenable_cpu_offload = true\n").train;
   CHECK(offloaded.recipe.sharding.offload.params);
@@ -301,8 +296,7 @@ TEST_CASE("torchtitan's flags may stand without a value", "[estimator][titan]") 
   CHECK_THAT(message_of<InputError>([] { configured({"--optimizer.early_step_in_backward"}); }),
              contains("optimizer.early_step_in_backward: is true, must be false"));
   CHECK(configured({"--training.compile", "--model.name", "llama2"}).train.titan.compiles);
-  CHECK_THAT(message_of<InputError>([] { configured({"--training.fp8_linear"}); }),
-             contains("training.fp8_linear: is true, must be empty"));
+  CHECK(configured({"--training.fp8_linear"}).train.titan.float8.is_used);
   // Any other needs its value.
   for (const char* key :
        {"optimizer.name", "activation_checkpoint.selective_ac_option", "model.flavor",
@@ -357,9 +351,9 @@ TEST_CASE("the pages of keys are the tables", "[estimator][titan]") {
       return row.decision() == decision;
     });
   };
-  CHECK(count(config::foreign::Decision::read) == 55);
-  CHECK(count(config::foreign::Decision::equal) == 40);
-  CHECK(count(config::foreign::Decision::noted) == 162);
+  CHECK(count(config::foreign::Decision::read) == 72);
+  CHECK(count(config::foreign::Decision::equal) == 35);
+  CHECK(count(config::foreign::Decision::noted) == 150);
 }
 
 }  // namespace fsdp::estimate

@@ -2,6 +2,7 @@
 """Asks PyTorch itself what a rank of a torchtitan run holds, over a grid of configurations.
 
     python3 tests/oracle/pytorch_memory.py                  writes the goldens of the tests
+    python3 tests/oracle/pytorch_memory.py --float8         adds those in float8 to the file
     python3 tests/oracle/pytorch_memory.py --check 10       measures ten of them again
     python3 tests/oracle/pytorch_memory.py --published      totals of whole models, known before
     python3 tests/oracle/pytorch_memory.py --peak WORDS     what is alive at one peak, by operation
@@ -13,7 +14,8 @@ no GPU is needed. WORDS are a golden's name, as in
 
 The grid holds every pair of values of its factors, and most triples. A golden has the run, the peak
 by the tracker's categories, where it stood, and a table of units: the total at each moment that the
-tracker knows. Needs torch; the goldens were made with the version that is written into them.
+tracker knows. Needs torch, and torchao for the runs in float8; the goldens were made with the version of
+torch that is written into them.
 """
 
 import argparse
@@ -58,6 +60,16 @@ FACTORS = {
 NARROW = {"shape": ("narrow",), "tokens": (64, 512, 2048)}
 CHOSEN, CHOSEN_NARROW = 72, 26
 
+FLOAT8 = [f"{words} float8 {way}" for way in ("rounded", "gathered") for words in (
+    "grouped W=8 B=1 T=1024 later default bfloat16 fused none",
+    "grouped W=2 B=4 T=256 2024 default bfloat16 float32 op",
+    "narrow W=8 B=4 T=2048 later default bfloat16 fused none",
+    "narrow W=8 B=1 T=64 later default bfloat16 fused none",
+    "narrow W=8 B=1 T=512 later always bfloat16 fused full",
+    "narrow W=2 B=1 T=512 later always bfloat16 fused op",
+    "narrow W=64 B=1 T=2048 2025 default bfloat16 fused 2",
+    "narrow W=2 B=4 T=64 2024 never bfloat16 float32 full")]
+
 PUBLISHED = {  # totals that were measured before this script was written, of whole models
     "llama3_1b W=8 B=2 T=2048 2024 default bfloat16 fused none": 16209608660,
     "llama3_1b W=8 B=2 T=2048 2024 default bfloat16 fused full": 10026679892,
@@ -81,7 +93,7 @@ def everything(factors):
 
 def triples(run):
     """Three values at a time, of every three factors."""
-    values = sorted(dataclasses.asdict(run).items())
+    values = sorted((name, getattr(run, name)) for name in FACTORS)
     return set(itertools.combinations(values, 3))
 
 
@@ -100,17 +112,21 @@ def choose(factors, count):
 
 def grid():
     return [*choose(FACTORS, CHOSEN), *choose({**FACTORS, **NARROW}, CHOSEN_NARROW),
-            *map(parse, PUBLISHED)]
+            *map(parse, PUBLISHED), *map(parse, FLOAT8)]
 
 
 def pairs(runs):
     return {pair for run in runs
-            for pair in itertools.combinations(sorted(dataclasses.asdict(run).items()), 2)}
+            for pair in itertools.combinations(sorted((name, getattr(run, name))
+                                                      for name in FACTORS), 2)}
 
 
 def golden(run):
     result, _ = measure(run, SHAPES[run.shape])
-    return {"name": spell(run), **dataclasses.asdict(run), **result}
+    factors = dataclasses.asdict(run)
+    if run.float8 == "none":
+        del factors["float8"]
+    return {"name": spell(run), **factors, **result}
 
 
 def write(rows):
@@ -122,9 +138,9 @@ def write(rows):
     GOLDENS.write_text(json.dumps(head)[:-1] + ',\n"runs": [\n' + lines + "\n]}\n")
 
 
-def make():
-    rows = []
-    for run in grid():
+def make(runs, rows):
+    """Adds the runs to rows that are there."""
+    for run in runs:
         rows.append(golden(run))
         print(rows[-1]["peak"]["Total"], spell(run), json.dumps(rows[-1]["at"]), flush=True)
     write(rows)
@@ -169,6 +185,7 @@ if __name__ == "__main__":
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--published", action="store_true")
     mode.add_argument("--peak", metavar="WORDS")
+    mode.add_argument("--float8", action="store_true")
     mode.add_argument("--check", type=int, metavar="RUNS")
     options = parser.parse_args()
     if options.published:
@@ -177,5 +194,8 @@ if __name__ == "__main__":
         print_peak(parse(options.peak))
     elif options.check:
         check(options.check)
+    elif options.float8:
+        rows = json.loads(GOLDENS.read_text())["runs"]
+        make(map(parse, FLOAT8), [row for row in rows if "float8" not in row])
     else:
-        make()
+        make(grid(), [])

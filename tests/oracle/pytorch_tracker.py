@@ -41,19 +41,24 @@ class Run:
     norm: str = "fused"          # fused or float32 (written out)
     checkpoint: str = "none"     # none, full, op or n (every n-th block)
     lora: bool = False           # a frozen base with adapters at wq and wv
+    float8: str = "none"         # none; rounded: products of blocks; gathered: weights before, too
 
 
 def spell(run):
     words = [run.shape, f"W={run.world}", f"B={run.batch}", f"T={run.tokens}", run.units,
              run.reshard, run.precision, run.norm, run.checkpoint]
-    return " ".join(words + ["lora"] * run.lora)
+    words += ["lora"] * run.lora + ["float8", run.float8] * (run.float8 != "none")
+    return " ".join(words)
 
 
 def parse(words):
     shape, world, batch, tokens, *rest = words.split()
+    float8 = "none"
+    if rest[-2] == "float8":
+        *rest, _, float8 = rest
     lora = rest[-1] == "lora"
     numbers = [int(word.split("=")[1]) for word in (world, batch, tokens)]
-    return Run(shape, *numbers, *(rest[:-1] if lora else rest), lora=lora)
+    return Run(shape, *numbers, *(rest[:-1] if lora else rest), lora=lora, float8=float8)
 
 
 class Tracker(FSDPMemTracker):
@@ -210,11 +215,21 @@ def world_of(ranks):
         dist.destroy_process_group()
 
 
+def round_products(model, gathers):
+    """What torchtitan's converter "float8" does, with filter_fqns = ["output"]."""
+    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+    convert_to_float8_training(
+        model, config=Float8LinearConfig(enable_fsdp_float8_all_gather=gathers),
+        module_filter_fn=lambda module, name: name != "output")
+
+
 def measure(run, shape):
     """The peak of the second step, what it consists of, and what is alive at it."""
     with world_of(run.world) as mesh, FakeTensorMode():
         with torch.device("meta"):
             model = Llama(shape, run.tokens, run.norm == "fused", run.lora)
+        if run.float8 != "none":
+            round_products(model, run.float8 == "gathered")
         checkpoint(model, run.checkpoint)
         shard(model, run, mesh)
         model.to_empty(device="cpu")

@@ -52,10 +52,10 @@ void translate_world(TitanKeys& titan, AllGiven& all, const Environment& environ
                      bool has_titan, std::vector<std::string>& warnings);
 /// The preset of a family and a size; a problem if there is none.
 std::optional<std::string> preset_of(const Own& own, foreign::Report& report);
-/// What is said by several keys together: the schedule, checkpoints, metrics and offload.
+/// What is said by several keys together: the schedule, checkpoints, metrics, offload and float8.
 /// @param has_defaults torchtitan's schedule counts even if nothing is said of it
 void translate_parts(bool has_defaults, AllGiven& all, const Own& own,
-                     const TitanSurroundings& around);
+                     const TitanSurroundings& around, TitanKeys& titan);
 /// Puts torchtitan's "selective" in our words, which are two keys: of these, the last mode alone
 /// decides on the second.
 void settle_selective(AllGiven& all, const Own& own, foreign::Report& report);

@@ -1,4 +1,4 @@
-// What several keys say together: the schedule, checkpoints, metrics and offload.
+// What several keys say together: the schedule, checkpoints, metrics, offload and float8.
 #include "base/check.h"
 #include "base/printable.h"
 #include "config/titan/given.h"
@@ -14,6 +14,8 @@ namespace fsdp::config::titan {
 namespace {
 
 constexpr std::int64_t kWarmup = 200;  // torchtitan's default
+constexpr const char* kNoFloat8 =
+    "nothing is computed in float8; leave it out, and set training.mixed_precision_param";
 
 std::optional<double> real_of(const std::string& text) {
   double value = 0;
@@ -233,15 +235,104 @@ void read_offload(Parts& parts) {
   parts.give("parallel.offload_grads", "true", *offload);
 }
 
+// Of a list, or of a text with commas: ["output", "router.gate"], "output,router.gate".
+std::vector<std::string> words_of(const Setting* setting) {
+  std::vector<std::string> words;
+  if (setting == nullptr) return words;
+  std::string word;
+  for (const char c : setting->value.value_or("") + ",") {
+    if (std::string_view("[]'\", \t\n").find(c) == std::string_view::npos) {
+      word += c;
+    } else if (!word.empty()) {
+      words.push_back(std::exchange(word, {}));
+    }
+  }
+  return words;
+}
+
+// What switches float8 on, and the section of its options; null: nothing does.
+std::pair<const Setting*, std::string> float8_of(const Parts& parts) {
+  const std::string section = "float8.";
+  for (const char* name : {"float8.enable_float8_linear", "training.enable_float8_linear",
+                           "training.enable_fp8_linear"}) {
+    const Setting* enable = parts.find({name});
+    if (Parts::flag(enable)) return {enable, section};
+  }
+  const Setting* first = parts.find({"training.fp8_linear"});
+  const std::string scaling = first == nullptr ? "" : first->value.value_or("");
+  if (scaling == "true" || scaling == "dynamic") return {first, section};
+  if (!scaling.empty() && scaling != "false") {
+    Parts::refuse(*first, "dynamic, or empty: scales by history are not known");
+  }
+  const Setting* converters = parts.find({"model.converters"});
+  const std::vector<std::string> words = words_of(converters);
+  if (words.empty()) return {nullptr, section};
+  const std::string& word = words.front();
+  const bool is_of_layers = word == "quantize.linear.float8" || word == "quantize.dense.float8";
+  if (words.size() > 1 || (word != "float8" && !is_of_layers)) {
+    Parts::refuse(*converters,
+                  "empty, or float8 alone in an estimate for PyTorch: of other "
+                  "converters it is not known what they hold");
+  }
+  return {converters, word + "."};
+}
+
+// A linear layer keeps its format if one of the words is a part of its name.
+bool keeps_a_part(const std::string& word) {
+  static constexpr const char* kNames[] = {
+      "attention.wq",    "attention.wk",    "attention.wv",    "attention.wo",
+      "feed_forward.w1", "feed_forward.w2", "feed_forward.w3", "auto_filter_small_kn"};
+  return word.starts_with("layers.") || std::ranges::any_of(kNames, [&](const char* name) {
+           return ("layers.0." + std::string(name)).find(word) != std::string::npos;
+         });
+}
+
+void read_float8(const Parts& parts, TitanKeys& titan) {
+  const auto [enable, section] = float8_of(parts);
+  if (enable == nullptr) return;
+  if (!parts.around().is_modeled) {
+    Parts::refuse(*enable, enable->value == "true" ? std::string("false: ") + kNoFloat8
+                                                   : std::string("empty: ") + kNoFloat8);
+  }
+  const std::string prefix = section;  // clang 14 captures no structured binding
+  const auto option = [&](const char* name) { return parts.find({(prefix + name).c_str()}); };
+  const Setting* recipe = option("recipe_name");
+  const std::string name = recipe == nullptr ? "" : recipe->value.value_or("");
+  if (!name.empty() && name != "tensorwise") {
+    Parts::refuse(*recipe, "tensorwise: of float8's recipes, its bytes alone are known");
+  }
+  const Setting* emulate = option("emulate");
+  if (Parts::flag(emulate)) {
+    Parts::refuse(*emulate, "false: what an emulation holds is not known");
+  }
+  const Setting* filter = option("filter_fqns");
+  const std::vector<std::string> kept = words_of(filter);
+  if (std::ranges::any_of(kept, keeps_a_part)) {
+    Parts::refuse(*filter,
+                  "output, or empty: the bytes are known of blocks whose products are all "
+                  "in float8");
+  }
+  // Until there were converters, the output was always left out.
+  const bool has_converters = enable->key == "model.converters";
+  const bool keeps_head = std::ranges::any_of(
+      kept, [](const std::string& word) { return std::string("output").find(word) == 0; });
+  titan.float8 = {.is_used = true,
+                  .has_head = has_converters && !keeps_head,
+                  .is_gathered = Parts::flag(option("enable_fsdp_float8_all_gather"))};
+  titan.origins["float8"] = enable->origin;
+  titan.written["float8"] = enable->key;
+}
+
 }  // namespace
 
 void translate_parts(bool has_defaults, AllGiven& all, const Own& own,
-                     const TitanSurroundings& around) {
+                     const TitanSurroundings& around, TitanKeys& titan) {
   Parts parts(all, own, around);
   around.report.collect([&] { read_schedule(parts, has_defaults); });
   around.report.collect([&] { read_checkpoint(parts); });
   around.report.collect([&] { read_metrics(parts); });
   around.report.collect([&] { read_offload(parts); });
+  around.report.collect([&] { read_float8(parts, titan); });
 }
 
 }  // namespace fsdp::config::titan

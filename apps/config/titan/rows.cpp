@@ -38,9 +38,11 @@ constexpr const char* kNoPipeline = "there is no pipeline parallelism";
 constexpr const char* kNoTensor = "there is no tensor parallelism";
 constexpr const char* kNoContext = "there is no context parallelism";
 constexpr const char* kNoExperts = "the models here have no experts";
-constexpr const char* kQuantizing = "nothing is quantized";
+constexpr const char* kQuantizing = "nothing is quantized by it";
 constexpr const char* kFloat8 =
-    "nothing is computed in float8; leave it out, and set training.mixed_precision_param";
+    "products in float8, of an estimate for PyTorch; nothing is trained in it";
+constexpr const char* kFloat8Option = "of products in float8, in an estimate for PyTorch";
+constexpr const char* kScales = "scales are numbers, one per weight, and are not counted";
 constexpr const char* kSaving = "a checkpoint is written whole, in float32, before the next step";
 constexpr const char* kValidating = "training.eval_every and data.validation evaluate";
 constexpr const char* kNoFaults = "no rank is replaced while a training runs";
@@ -99,10 +101,7 @@ Table model() {
       idle("model.tokenizer_name", kData),
       only("model.norm_type", "rmsnorm", "layers are normalized by RMSNorm",
            {{"fused_rmsnorm", ""}, {"compiled_rmsnorm", ""}}),
-      only("model.converters", "",
-           "float8 and mx are not here, and layers compute in training.mixed_precision_param; "
-           "leave it empty",
-           kEmptyList),
+      own("model.converters", "`float8`: products in it, of an estimate for PyTorch"),
       idle("model.print_after_conversion", kPrinting),
       only("model.use_flex_attn", "false", "attention has one implementation; set it to false"),
       only("model.attn_mask_type", "causal", "a token sees all before it; set it to causal"),
@@ -168,9 +167,9 @@ Table training() {
       idle("debug.save_config_file", kPrinting),
       idle("training.enable_loss_parallel", kNoTensor),
       idle("training.enable_async_tensor_parallel", kNoTensor),
-      only("training.fp8_linear", "", kFloat8, {{"false", ""}}),
-      only("training.enable_fp8_linear", "false", kFloat8),
-      only("training.enable_float8_linear", "false", kFloat8),
+      own("training.fp8_linear", kFloat8),
+      own("training.enable_fp8_linear", kFloat8),
+      own("training.enable_float8_linear", kFloat8),
       own("training.enable_selective_ac", "older spelling of `activation_checkpoint.mode`"),
       only("training.data_parallel_type", "fsdp",
            "set parallelism.data_parallel_shard_degree to 1, and replicate, for DDP"),
@@ -290,13 +289,13 @@ Table recomputation() {
 
 Table number_formats() {
   Table table = {
-      only("float8.enable_float8_linear", "false", kFloat8),
-      idle("float8.enable_fsdp_float8_all_gather", kQuantizing),
-      idle("float8.precompute_float8_dynamic_scale_for_fsdp", kQuantizing),
-      idle("float8.force_recompute_fp8_weight_in_bwd", kQuantizing),
-      idle("float8.recipe_name", kQuantizing),
-      idle("float8.filter_fqns", kQuantizing),
-      idle("float8.emulate", kQuantizing),
+      own("float8.enable_float8_linear", kFloat8),
+      own("float8.enable_fsdp_float8_all_gather", kFloat8Option),
+      idle("float8.precompute_float8_dynamic_scale_for_fsdp", kScales),
+      idle("float8.force_recompute_fp8_weight_in_bwd", "backward always rounds a weight again"),
+      own("float8.recipe_name", kFloat8Option),
+      own("float8.filter_fqns", kFloat8Option),
+      own("float8.emulate", kFloat8Option),
       idle("float8.moe_fqns", kQuantizing),
       idle("float8.moe_fqns_prototype", kQuantizing),
       idle("float8.scaling_type_input", kQuantizing),
@@ -310,11 +309,18 @@ Table number_formats() {
   };
   // The places of the same options since converters have sections of their own.
   for (const std::string layer : {"linear", "dense", "grouped_mm", "moe"}) {
+    const std::string section = "quantize." + layer + ".";
+    const bool is_here = layer == "linear" || layer == "dense";  // the others are of experts
+    for (const char* name : {"float8.enable_fsdp_float8_all_gather", "float8.recipe_name",
+                             "float8.filter_fqns", "float8.emulate"}) {
+      const std::string path = section + name;
+      table.push_back(is_here ? own(path.c_str(), kFloat8Option) : idle(path.c_str(), kNoExperts));
+    }
     for (const char* name :
-         {"float8.enable_fsdp_float8_all_gather", "float8.precompute_float8_dynamic_scale_for_fsdp",
-          "float8.recipe_name", "float8.filter_fqns", "float8.emulate", "float8.fqns",
-          "mx.recipe_name", "mx.filter_fqns", "mx.mxfp8_dim1_cast_kernel_choice", "mx.fqns"}) {
-      table.push_back(idle(("quantize." + layer + "." + name).c_str(), kQuantizing));
+         {"float8.precompute_float8_dynamic_scale_for_fsdp", "float8.fqns", "mx.recipe_name",
+          "mx.filter_fqns", "mx.mxfp8_dim1_cast_kernel_choice", "mx.fqns"}) {
+      const bool is_scale = std::string_view(name).starts_with("float8.pre");
+      table.push_back(idle((section + name).c_str(), is_scale ? kScales : kQuantizing));
     }
   }
   return table;
