@@ -23,10 +23,10 @@ namespace fsdp::paper {
 ///
 /// In float8, the same: an operand's copy in one byte lives as long as its product.
 ///
-/// Beside that, 24 bytes of attention's random state are kept; the loss keeps 4·V of logits in float32, and tokens
-/// and labels are int64. Derived from torchtitan's and transformers' source
-/// and PyTorch's derivatives.yaml; tests/estimate compares it with FSDPMemTracker's counts, and
-/// with what PyTorch saves.
+/// Beside that, 24 bytes of attention's random state are kept; the loss keeps 4·V of logits in
+/// float32, and tokens and labels are int64. Derived from torchtitan's and transformers' source and
+/// PyTorch's derivatives.yaml; tests/estimate compares it with FSDPMemTracker's counts, and with
+/// what PyTorch saves.
 TapedModel eager_model(const nn::TransformerConfig& config, const MemoryOptions& options,
                        std::int64_t length);
 
