@@ -123,7 +123,8 @@ TEST_CASE("gathered weights of blocks take one byte in float8", "[estimator][tit
 TEST_CASE("a compiled product rounds its operands at once", "[estimator][titan][float8]") {
   const std::string text =
       "[training]\nlocal_batch_size = 4\nseq_len = 512\n[activation_checkpoint]\nmode = \"none\"\n"
-      "[parallelism]\ndata_parallel_shard_degree = 8\n" + kGathered;
+      "[parallelism]\ndata_parallel_shard_degree = 8\n" +
+      kGathered;
   const std::vector<std::string> small = {"--model.vocab_size=128"};  // the peak is in a block
   const Breakdown eager = peak(text, small);
   const Breakdown compiled = peak(text + "[compile]\nenable = true\n", small);

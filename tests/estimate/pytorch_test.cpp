@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <string>
@@ -167,6 +168,18 @@ bool is_told_elsewhere(const std::string& module, std::size_t column, bool is_ti
   return (is_first && is_end) || (is_tied && module == "tok_embeddings");
 }
 
+/// The unit whose backward is next has been gathered, and the one before that is under way, when
+/// the tracker closes a block's backward.
+std::int64_t peak_until_next(const IterationMemory& iteration, const std::string& module) {
+  const std::string block = "layers.";
+  const std::int64_t own = row_of(iteration, module)->columns[kPeakBackward].total();
+  if (!module.starts_with(block) || module == "layers.0") return own;
+  const int next = std::stoi(module.substr(block.size())) - 1;
+  const ModuleMemory* row = row_of(iteration, block + std::to_string(next));
+  constexpr auto kGathered = static_cast<std::size_t>(nn::CallState::after_pre_backward);
+  return row == nullptr ? own : std::max(own, row->columns[kGathered].total());
+}
+
 TEST_CASE("PyTorch's modules hold what its tracker says of them", "[estimator][pytorch]") {
   const Json all = counts();
   int compared = 0, near = 0;
@@ -182,7 +195,9 @@ TEST_CASE("PyTorch's modules hold what its tracker says of them", "[estimator][p
         if (!columns.contains(kTheirColumns[i]) || !row->is_seen[i]) continue;
         if (is_told_elsewhere(module, i, shape.at("tied"))) continue;
         const std::int64_t theirs = columns.at(kTheirColumns[i]);
-        const std::int64_t ours = row->columns[i].total();
+        const std::int64_t ours = i == kPeakBackward
+                                      ? peak_until_next(made.iterations.at(1), module)
+                                      : row->columns[i].total();
         ++compared;
         CHECK(is_near(ours, theirs, 0.06, theirs));
         if (is_near(ours, theirs, 0.02, theirs)) {
@@ -197,7 +212,7 @@ TEST_CASE("PyTorch's modules hold what its tracker says of them", "[estimator][p
   }
   INFO(near << " of " << compared);
   CHECK(compared > 1'000);
-  CHECK(near + 8 >= compared);
+  CHECK(near + 3 >= compared);
 }
 
 }  // namespace
