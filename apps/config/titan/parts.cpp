@@ -297,8 +297,7 @@ void read_float8(const Parts& parts, TitanKeys& titan) {
   const std::string prefix = section;  // clang 14 captures no structured binding
   const auto option = [&](const char* name) { return parts.find({(prefix + name).c_str()}); };
   const Setting* recipe = option("recipe_name");
-  const std::string name = recipe == nullptr ? "" : recipe->value.value_or("");
-  if (!name.empty() && name != "tensorwise") {
+  if (recipe != nullptr && recipe->value != "" && recipe->value != "tensorwise") {
     Parts::refuse(*recipe, "tensorwise: of float8's recipes, its bytes alone are known");
   }
   const Setting* emulate = option("emulate");
