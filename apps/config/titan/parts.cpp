@@ -258,11 +258,11 @@ std::pair<const Setting*, std::string> float8_of(const Parts& parts) {
     const Setting* enable = parts.find({name});
     if (Parts::flag(enable)) return {enable, section};
   }
-  const Setting* first = parts.find({"training.fp8_linear"});
-  const std::string scaling = first == nullptr ? "" : first->value.value_or("");
-  if (scaling == "true" || scaling == "dynamic") return {first, section};
-  if (!scaling.empty() && scaling != "false") {
-    Parts::refuse(*first, "dynamic, or empty: scales by history are not known");
+  if (const Setting* first = parts.find({"training.fp8_linear"})) {
+    if (first->value == "true" || first->value == "dynamic") return {first, section};
+    if (first->value != "false" && first->value != "") {
+      Parts::refuse(*first, "dynamic, or empty: scales by history are not known");
+    }
   }
   const Setting* converters = parts.find({"model.converters"});
   const std::vector<std::string> words = words_of(converters);
