@@ -18,7 +18,8 @@ PAGES = ("README.md", "CONTRIBUTING.md", "docs/", "writeup/", "tasks/", "solutio
 HEADERS = ("common/", "tasks/", "apps/")
 COPIED = "docs/playground/"  # into the site, as it is
 # What a table of these texts links to lies below it in the site's tree, in the table's order.
-CONTENTS = {"writeup/README.md": ("writeup/", "tasks/"), "docs/instructors.md": ("solutions/",)}
+CONTENTS = {"writeup/README.md": ("writeup/", "tasks/"),
+            "docs/instructors.md": ("solutions/", "docs/board/")}
 
 FENCED = re.compile(r"^(```.*?^```$)", re.M | re.S)
 SECTION = re.compile(r"^(##+) (.*)$", re.M)

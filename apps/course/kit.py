@@ -37,7 +37,8 @@ _LEFT_OUT = [
     r"apps/course/interface\.json", r"apps/course/skeletons/.*",
     r"apps/course/(grade|grade_all|gradescope|gradescope_results|html_summary|kit|jail"
     r"|build_submission|diagnosis|hiding|reference_submission|similarity)\.py",
-    r"apps/course/gradescope_image/.*", r"docs/instructors\.md", r"tests/structure/.*", r"\.ci/.*",
+    r"apps/course/gradescope_image/.*", r"tests/structure/.*", r"\.ci/.*",
+    r"docs/(instructors|syllabus)\.md", r"docs/board/.*",
     r"tests/cuda_on_host/.*", r"tests/support/cuda_on_card/.*", r"tests/cuda(_fsdp|_train)?/.*",
     r"tests/mpi/(cuda_.*|cards\.py)",
     r"\.git(?!ignore$).*",

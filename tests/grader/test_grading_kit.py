@@ -25,7 +25,8 @@ class Kit(unittest.TestCase):
                      "tests/task3/hidden_cases.cpp", "tests/mutants/3.2.toml",
                      "tests/solutions/gradients.cpp", "tests/grader/hostile/output.cpp",
                      "apps/course/questions/reference_task3.py", "tests/grader/mutants.py",
-                     "apps/course/grade.py", "docs/instructors.md", ".ci/run", ".gitmodules",
+                     "apps/course/grade.py", "docs/instructors.md", "docs/syllabus.md",
+                     "docs/board/task3.md", ".ci/run", ".gitmodules",
                      "tests/cuda_on_host/collectives_test.cpp", "tests/cuda/copy_test.cpp",
                      "tasks/task3_forward/forward.cpp.kept-1", "build/submission.tar.gz"):
             self.assertFalse(kit.belongs(name, set(), False), name)
@@ -136,7 +137,8 @@ class Kit(unittest.TestCase):
 
     @unittest.skipUnless(FULL_TREE, "only the full tree has what is left out")
     def test_no_text_sends_a_student_to_what_a_kit_lacks(self):
-        lacking = r"(?:solutions/|tests/solutions|tests/mutants|docs/instructors|NOTES\.md|\.ci/)\S*"
+        lacking = (r"(?:solutions/|tests/solutions|tests/mutants|docs/(?:instructors|syllabus|board)"
+                   r"|NOTES\.md|\.ci/)\S*")
         for name in kit.files_of_tree(manifest.ROOT):
             if not kit.belongs(name, set(), False) or not name.endswith((".md", ".toml")):
                 continue

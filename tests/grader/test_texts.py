@@ -1,6 +1,7 @@
 """What handouts, book and hints mention exists: steps, points, symbols, commands, terms."""
 
 import re
+import subprocess
 import tomllib
 import unittest
 from pathlib import Path
@@ -172,6 +173,35 @@ class Glossary(unittest.TestCase):
         for path in TEXTS + questions + [ROOT / "writeup/worksheet.toml"]:
             for what, pattern in other.items():
                 self.assertNotRegex(path.read_text(), pattern, f"{path}: {what}")
+
+
+class Syllabus(unittest.TestCase):
+    TEXT = (ROOT / "docs/syllabus.md").read_text()
+
+    def test_its_figures_are_those_of_points_and_of_its_own_commands(self) -> None:
+        rows = re.findall(r"^\| (\d) [a-z, ]+ \|(.*)\|$", self.TEXT, re.M)
+        self.assertEqual(len(rows), 8)
+        commands = re.search(r"^```sh\nk=4\n(.*?)^```$", self.TEXT, re.M | re.S)[1]
+        for task, (number, row) in zip(TASKS, rows):
+            with self.subTest(task=number):
+                public, hidden, questions, points, sentences, lines, words, _ = (
+                    int(cell.replace(",", "")) for cell in row.split("|"))
+                self.assertEqual(public, sum(step.get("public", 0) for step in task["steps"]))
+                self.assertEqual(hidden, sum(step.get("hidden", 0) for step in task["steps"]))
+                self.assertEqual(points, public + hidden + questions)
+                counted = subprocess.run(["bash", "-c", f"k={number}\n{commands}"], cwd=ROOT,
+                                         capture_output=True, text=True, check=True).stdout.split()
+                self.assertEqual([sentences, lines], [int(count) for count in counted[:2]])
+                if number != "8":  # of its chapter a part counts
+                    self.assertAlmostEqual(words, int(counted[2]), delta=75)
+
+    def test_the_mistakes_at_the_board_are_in_the_corpus(self) -> None:
+        for page in sorted((ROOT / "docs/board").glob("*.md")):
+            named = re.findall(r"\(step (\d\.\d+),\s`(\w+)`\)", page.read_text())
+            self.assertEqual(len(named), 3, page.name)
+            for step, name in named:
+                corpus = (ROOT / f"tests/mutants/{step}.toml").read_text()
+                self.assertIn(f"[{name}]", corpus, page.name)
 
 
 if __name__ == "__main__":
