@@ -55,25 +55,23 @@ void StepWalk::drop_lingering() {
 }
 
 // Backward has made the gradients as temporary tensors. They are copied into the buffer, which is
-// one until its collective has begun; the last one of them lives as long. The result is the shard
-// of the gradient, and is added to that of earlier micro-steps.
+// one until its collective has begun, and freed. The result is the shard of the gradient, and is
+// added to that of earlier micro-steps.
 void StepWalk::reduce_apart(Unit& unit, int m) {
   books_.set_owner(unit.shape.name);
-  std::int64_t made = 0, last = 0, sent = 0, received = 0;
+  std::int64_t made = 0, sent = 0, received = 0;
   for (const FlatShape& flat : unit.shape.flats) {
     if (!flat.is_trained) continue;
     made += formats_.param * flat.numel;
-    last = formats_.param * flat.last;
     sent += formats_.sum * flat.padded();
     received += kFloatBytes * flat.shard();
   }
   if (made == 0) return;
   books_.relabel(MemoryKind::temp, MemoryKind::unsharded_grad, made);
   books_.hold(MemoryKind::temp, sent);
-  books_.drop(MemoryKind::unsharded_grad, made - last);
+  books_.drop(MemoryKind::unsharded_grad, made);
   books_.hold(MemoryKind::sharded_grad, received, shards());
   books_.relabel(MemoryKind::temp, MemoryKind::reduce_scatter, sent);
-  books_.drop(MemoryKind::unsharded_grad, last);
   if (m > 0) books_.drop(MemoryKind::sharded_grad, received, shards());
   reducing_.unit = &unit;
 }

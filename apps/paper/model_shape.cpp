@@ -85,7 +85,6 @@ class FlatBuilder {
     FlatShape& flat = unit_.flats[static_cast<std::size_t>(kind - kinds_.begin())];
     flat.numel += parameter.numel();
     ++flat.parameters;
-    flat.last = parameter.numel();
     if (options_.framework == Framework::unshard) return;
     const std::int64_t shards = options_.recipe.shards();
     const std::int64_t by_rows = (parameter.rows + shards - 1) / shards * parameter.columns;

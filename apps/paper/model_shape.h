@@ -20,7 +20,6 @@ struct FlatShape {
   bool is_trained = true;
   bool has_master = true;  ///< in float32; else it is stored in the format that the model reads
   int parameters = 0;      ///< in it
-  std::int64_t last = 0;   ///< elements of the last of them
   /// Where each parameter is cut by rows, as PyTorch does: the elements of a shard; 0: it is not.
   std::int64_t by_rows = 0;
   std::int64_t in_float8 = 0;   ///< elements of a shard that are gathered in one byte each

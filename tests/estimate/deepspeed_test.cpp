@@ -1,6 +1,7 @@
 // The walk by DeepSpeed's rules beside the ZeRO paper and DeepSpeed's own estimators, and the tape
 // of Hugging Face's Llama beside what PyTorch saves of it (tests/oracle/pytorch_saved.py).
 #include "estimate/framework_choice.h"
+#include "estimate/goldens.h"
 #include "estimate/modes.h"
 #include "estimate/zero_states.h"
 #include "paper/memory_formula.h"
@@ -27,25 +28,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-Json counts_of_transformers() {
-  return Json::parse(testing::contents(std::string(FSDP_PROJECT_ROOT) +
-                                       "/tests/estimate/data/transformers_saved.json"));
-}
-
-nn::TransformerConfig model_of(const Json& all, const Json& run) {
-  const Json& shape = all.at("shapes").at(run.at("shape").get<std::string>());
-  nn::TransformerConfig model;
-  model.vocab_size = shape.at("vocab");
-  model.hidden_size = shape.at("dim");
-  model.num_hidden_layers = shape.at("layers");
-  model.num_attention_heads = shape.at("heads");
-  model.num_key_value_heads = shape.at("kv_heads");
-  model.intermediate_size = shape.at("ffn");
-  model.tie_word_embeddings = shape.at("tied");
-  model.max_position_embeddings = run.at("tokens");
-  return model;
-}
-
 /// One rank, stage 0.
 paper::MemoryOptions options_of(const Json& run) {
   paper::MemoryOptions options;
@@ -61,7 +43,7 @@ paper::MemoryOptions options_of(const Json& run) {
 }
 
 TEST_CASE("Hugging Face's Llama keeps what PyTorch saves of it", "[estimator][deepspeed]") {
-  const Json all = counts_of_transformers();
+  const Json all = goldens("transformers_saved.json");
   CHECK(all.at("runs").size() == 32);
   for (const Json& run : all.at("runs")) {
     INFO(run.dump());
@@ -80,7 +62,7 @@ TEST_CASE("Hugging Face's Llama keeps what PyTorch saves of it", "[estimator][de
 
 TEST_CASE("Hugging Face's Llama has its peak where PyTorch's MemTracker has it",
           "[estimator][deepspeed]") {
-  const Json all = counts_of_transformers();
+  const Json all = goldens("transformers_saved.json");
   int near = 0;  // but for the positions, of 8 bytes each
   for (const Json& run : all.at("runs")) {
     INFO(run.dump());

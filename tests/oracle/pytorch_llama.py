@@ -75,10 +75,11 @@ def linear(inputs, outputs, adapted=False):
     return Adapted(inputs, outputs) if adapted else nn.Linear(inputs, outputs, bias=False)
 
 
-def rotate(x, table):
-    """Rotates pairs in float32, as complex numbers."""
-    pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
-    return torch.view_as_real(pairs * table[:, None, :]).flatten(-2).type_as(x)
+def rotate(q, k, table):
+    """Rotates pairs in float32, as complex numbers; of both before either is cast back."""
+    pairs = [torch.view_as_complex(x.float().unflatten(-1, (-1, 2))) for x in (q, k)]
+    wide = [torch.view_as_real(each * table[:, None, :]).flatten(-2) for each in pairs]
+    return wide[0].type_as(q), wide[1].type_as(k)
 
 
 def repeat(x, times):
@@ -101,10 +102,9 @@ class Attention(nn.Module):
         self.wo = linear(shape.heads * size, shape.dim)
 
     def forward(self, x, table):
-        q = rotate(self.wq(x).unflatten(-1, (self.heads, -1)), table)
-        k = self.wk(x).unflatten(-1, (self.kv_heads, -1))
-        v = self.wv(x).unflatten(-1, (self.kv_heads, -1))
-        k = rotate(k, table)
+        q = self.wq(x).unflatten(-1, (self.heads, -1))
+        k, v = (each(x).unflatten(-1, (self.kv_heads, -1)) for each in (self.wk, self.wv))
+        q, k = rotate(q, k, table)
         times = self.heads // self.kv_heads
         q, k, v = (each.transpose(1, 2) for each in (q, repeat(k, times), repeat(v, times)))
         attend = torch.ops.aten._scaled_dot_product_flash_attention
