@@ -42,6 +42,7 @@ struct TitanKeys {
     bool is_used = false;      ///< products of blocks are in float8
     bool has_head = false;     ///< and that of the output
     bool is_gathered = false;  ///< weights are gathered in it
+    std::string unknown;       ///< why its bytes are not known, as an error says it; or empty
   } float8;
   bool reshards_always = false;  ///< fsdp_reshard_after_forward is always: the last unit too
   std::string checkpoint_mode = "none";

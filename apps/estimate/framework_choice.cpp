@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "base/printable.h"
 #include "estimate/zero_choice.h"
+#include "paper/memory_formula.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -21,9 +22,27 @@ void switch_off_compiling(EstimatorConfig& config) {
 void refuse_float8(const EstimatorConfig& config) {
   const config::TitanKeys& titan = config.train.titan;
   if (!titan.float8.is_used) return;
+  if (!titan.float8.unknown.empty()) throw InputError(titan.float8.unknown);
   throw InputError(fmt::format(
       "{}: asks for float8, which {} does not compute in; leave it out, or use --framework pytorch",
       titan.origin("float8"), paper::name_of(config.framework)));
+}
+
+// The error says how much hangs on it: the peak without float8, and by torchao's default.
+void refuse_unknown_float8(EstimatorConfig config) {
+  const std::string& unknown = config.train.titan.float8.unknown;
+  if (unknown.empty()) return;
+  const auto peak = [&](bool in_float8) {
+    config.habits.computes_float8 = in_float8;
+    config.habits.gathers_float8 = in_float8 && config.train.titan.float8.is_gathered;
+    const std::int64_t nbytes =
+        paper::peak_of_training(config.train.model, memory_options(config)).total();
+    return static_cast<double>(nbytes) / 0x1p30;
+  };
+  throw InputError(
+      fmt::format("{} (the peak is {:.2f} GiB without float8, and {:.2f} GiB with all products of "
+                  "blocks in float8 by the recipe tensorwise)",
+                  unknown, peak(false), peak(true)));
 }
 
 // The model's products in float8, and what is compiled.
@@ -89,6 +108,7 @@ void choose_framework(const std::string& framework, EstimatorConfig& config) {
   } catch (const optim::RecipeError& error) {
     throw InputError(config.train.origin(error.key()) + ": " + error.why());
   }
+  refuse_unknown_float8(config);
   const std::string name(paper::name_of(config.framework));
   if (config.is_real) {
     throw InputError(fmt::format(

@@ -7,6 +7,8 @@
 #include "paper/memory_formula.h"
 #include "paper/model_shape.h"
 
+#include <fmt/format.h>
+
 #include <string>
 #include <vector>
 
@@ -38,6 +40,8 @@ Breakdown peak(const std::string& text, const std::vector<std::string>& words = 
   choose_framework("", config);
   return paper::MemoryFormula(config.train.model, memory_options(config)).step(1).peak();
 }
+
+double in_gib(const Breakdown& peak) { return static_cast<double>(peak.total()) / 0x1p30; }
 
 }  // namespace
 
@@ -84,7 +88,15 @@ TEST_CASE("what is not known of float8 is refused by name", "[estimator][titan][
             "float8.enable_float8_linear: is 1, must be true or false"}}) {
     INFO(text);
     CHECK_THAT(refusal(text), contains(part));
+    // What it hides: between the peak without float8 and that by the recipe that is known.
+    const bool is_unknown = text.find("enable_float8_linear = 1") == std::string::npos;
+    const std::string size =
+        fmt::format("(the peak is {:.2f} GiB without float8, and ", in_gib(peak(kLlama)));
+    CHECK((refusal(text).find(size) != std::string::npos) == is_unknown);
   }
+  CHECK_THAT(refusal(kGathered + "recipe_name = \"rowwise\"\n"),
+             contains(fmt::format("and {:.2f} GiB with all products of blocks in float8",
+                                  in_gib(peak(kGathered)))));
   for (const char* other : {"unshard", "deepspeed"}) {
     CHECK_THAT(refusal(kConverted, other),
                contains("model.converters: asks for float8") && contains("--framework pytorch"));

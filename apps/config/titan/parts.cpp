@@ -48,9 +48,13 @@ class Parts {
     return is_there ? std::optional(given->setting) : std::nullopt;
   }
 
+  static std::string refusal(const Setting& setting, const std::string& must) {
+    return fmt::format("{}: {}: is {}, must be {}", setting.origin, setting.key,
+                       printable(setting.value.value_or("missing")), must);
+  }
+
   [[noreturn]] static void refuse(const Setting& setting, const std::string& must) {
-    throw InputError(fmt::format("{}: {}: is {}, must be {}", setting.origin, setting.key,
-                                 printable(setting.value.value_or("missing")), must));
+    throw InputError(refusal(setting, must));
   }
 
   static bool flag(const Setting* setting) {
@@ -250,8 +254,9 @@ std::vector<std::string> words_of(const Setting* setting) {
   return words;
 }
 
-// What switches float8 on, and the section of its options; null: nothing does.
-std::pair<const Setting*, std::string> float8_of(const Parts& parts) {
+// What switches float8 on, and the section of its options; null: nothing does. What is asked for
+// beyond the known is noted in `unknown`.
+std::pair<const Setting*, std::string> float8_of(const Parts& parts, std::string& unknown) {
   const std::string section = "float8.";
   for (const char* name : {"float8.enable_float8_linear", "training.enable_float8_linear",
                            "training.enable_fp8_linear"}) {
@@ -259,9 +264,11 @@ std::pair<const Setting*, std::string> float8_of(const Parts& parts) {
     if (Parts::flag(enable)) return {enable, section};
   }
   if (const Setting* first = parts.find({"training.fp8_linear"})) {
-    if (first->value == "true" || first->value == "dynamic") return {first, section};
     if (first->value != "false" && first->value != "") {
-      Parts::refuse(*first, "dynamic, or empty: scales by history are not known");
+      if (first->value != "true" && first->value != "dynamic") {
+        unknown = Parts::refusal(*first, "dynamic, or empty: scales by history are not known");
+      }
+      return {first, section};
     }
   }
   const Setting* converters = parts.find({"model.converters"});
@@ -270,9 +277,9 @@ std::pair<const Setting*, std::string> float8_of(const Parts& parts) {
   const std::string& word = words.front();
   const bool is_of_layers = word == "quantize.linear.float8" || word == "quantize.dense.float8";
   if (words.size() > 1 || (word != "float8" && !is_of_layers)) {
-    Parts::refuse(*converters,
-                  "empty, or float8 alone in an estimate for PyTorch: of other "
-                  "converters it is not known what they hold");
+    unknown = Parts::refusal(*converters,
+                             "empty, or float8 alone in an estimate for PyTorch: of other "
+                             "converters it is not known what they hold");
   }
   return {converters, word + "."};
 }
@@ -288,7 +295,8 @@ bool keeps_a_part(const std::string& word) {
 }
 
 void read_float8(const Parts& parts, TitanKeys& titan) {
-  const auto [enable, section] = float8_of(parts);
+  std::string unknown;
+  const auto [enable, section] = float8_of(parts, unknown);
   if (enable == nullptr) return;
   if (!parts.around().is_modeled) {
     Parts::refuse(*enable, enable->value == "true" ? std::string("false: ") + kNoFloat8
@@ -298,18 +306,18 @@ void read_float8(const Parts& parts, TitanKeys& titan) {
   const auto option = [&](const char* name) { return parts.find({(prefix + name).c_str()}); };
   const Setting* recipe = option("recipe_name");
   if (recipe != nullptr && recipe->value != "" && recipe->value != "tensorwise") {
-    Parts::refuse(*recipe, "tensorwise: of float8's recipes, its bytes alone are known");
+    unknown = Parts::refusal(*recipe, "tensorwise: of float8's recipes, its bytes alone are known");
   }
   const Setting* emulate = option("emulate");
   if (Parts::flag(emulate)) {
-    Parts::refuse(*emulate, "false: what an emulation holds is not known");
+    unknown = Parts::refusal(*emulate, "false: what an emulation holds is not known");
   }
   const Setting* filter = option("filter_fqns");
   const std::vector<std::string> kept = words_of(filter);
   if (std::ranges::any_of(kept, keeps_a_part)) {
-    Parts::refuse(*filter,
-                  "output, or empty: the bytes are known of blocks whose products are all "
-                  "in float8");
+    unknown = Parts::refusal(*filter,
+                             "output, or empty: the bytes are known of blocks whose products are "
+                             "all in float8");
   }
   // Until there were converters, the output was always left out.
   const bool has_converters = enable->key == "model.converters";
@@ -317,7 +325,8 @@ void read_float8(const Parts& parts, TitanKeys& titan) {
       kept, [](const std::string& word) { return std::string("output").find(word) == 0; });
   titan.float8 = {.is_used = true,
                   .has_head = has_converters && !keeps_head,
-                  .is_gathered = Parts::flag(option("enable_fsdp_float8_all_gather"))};
+                  .is_gathered = Parts::flag(option("enable_fsdp_float8_all_gather")),
+                  .unknown = unknown};
   titan.origins["float8"] = enable->origin;
   titan.written["float8"] = enable->key;
 }
