@@ -37,6 +37,10 @@ TEST_CASE("every header names its file and its group", "[structure]") {
   CHECK(header_heads(sources()) == Violations{});
 }
 
+TEST_CASE("every source includes the header of its name first", "[structure]") {
+  CHECK(own_header_later(sources()) == Violations{});
+}
+
 TEST_CASE("ctest can run every test by its name", "[structure]") {
   CHECK(bad_names(sources()) == Violations{});
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <regex>
+#include <set>
 #include <string_view>
 
 namespace structure {
@@ -53,6 +54,8 @@ bool any_line_contains(const File& file, std::string_view word) {
   return std::any_of(file.lines.begin(), file.lines.end(),
                      [&](const std::string& line) { return contains(line, word); });
 }
+
+std::string below_top(const std::string& path) { return path.substr(path.find('/') + 1); }
 
 std::string trimmed(const std::string& line) {
   const std::size_t begin = line.find_first_not_of(" \t");
@@ -119,6 +122,27 @@ Violations header_heads(const std::vector<File>& files) {
     const std::string group = "@ingroup " + group_of(file.path);
     if (!any_line_contains(file, "@file")) found.push_back(file.path + ": no @file");
     if (!any_line_contains(file, group)) found.push_back(file.path + ": no " + group);
+  }
+  return found;
+}
+
+Violations own_header_later(const std::vector<File>& files) {
+  std::set<std::string> headers;  // without their top folder, as they are included
+  for (const File& file : files) {
+    if (is_product(file) && file.path.ends_with(".h")) headers.insert(below_top(file.path));
+  }
+  Violations found;
+  for (const File& file : files) {
+    if (!is_product(file) || !file.path.ends_with(".cpp")) continue;
+    const std::string path = below_top(file.path);
+    const std::string own = path.substr(0, path.size() - 3) + "h";
+    if (!headers.contains(own)) continue;
+    const auto first =
+        std::find_if(file.lines.begin(), file.lines.end(),
+                     [](const std::string& line) { return line.starts_with("#include"); });
+    if (first == file.lines.end() || *first != "#include \"" + own + '"') {
+      found.push_back(file.path + ": its first include must be " + own);
+    }
   }
   return found;
 }

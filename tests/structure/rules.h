@@ -31,6 +31,10 @@ Violations conditional_compilation(const std::vector<File>& files);
 /// their own folder's group.
 Violations header_heads(const std::vector<File>& files);
 
+/// A source of the product that has a header of its name includes that first: so whatever compiles
+/// it shows that the header includes what it needs.
+Violations own_header_later(const std::vector<File>& files);
+
 /// The name of a test case has no semicolon: CMake would cut it in two, and run neither half. It
 /// does not begin with a dash either: the test program would take it for an option.
 Violations bad_names(const std::vector<File>& files);

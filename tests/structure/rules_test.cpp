@@ -109,6 +109,20 @@ TEST_CASE("the heads of headers", "[structure]") {
   CHECK(header_heads({file_from_text("common/nn/a.h", "")}).size() == 3);
 }
 
+TEST_CASE("a header stands first in the source of its name", "[structure]") {
+  const File header = file_from_text("tasks/task1_one/b.h", "");
+  const auto verdict = [&](const std::string& path, const std::string& text) {
+    return own_header_later({header, file_from_text(path, text)});
+  };
+  const std::string own = "#include \"task1_one/b.h\"\n";
+  CHECK(
+      verdict("solutions/task1_one/b.cpp", "// What it is.\n" + own + "#include <set>\n").empty());
+  CHECK(verdict("solutions/task1_one/b.cpp", "#include <set>\n" + own) ==
+        Violations{"solutions/task1_one/b.cpp: its first include must be task1_one/b.h"});
+  CHECK(verdict("solutions/task1_one/b.cpp", "int x;\n").size() == 1);
+  CHECK(verdict("solutions/task1_one/c.cpp", "#include <set>\n").empty());
+}
+
 TEST_CASE("names that ctest cannot run", "[structure]") {
   const std::string begin = std::string("TEST_") + "CASE(\"one";
   CHECK(bad_names({file_from_text("tests/a.cpp", begin + "; two\") {\n")}).size() == 1);
