@@ -1,5 +1,6 @@
 // Tensors on a CUDA device: made, computed with, read, copied.
 #include "cuda/on_device.h"
+#include "device/accelerator.h"
 #include "tensor/cast.h"
 #include "tensor/host_copy.h"
 
@@ -157,6 +158,21 @@ TEST_CASE("two ranks use two devices, and one thread can serve both", "[device][
     }
     CHECK_NOTHROW(session.finish());
   }
+}
+
+TEST_CASE("what ranks wait for goes before what one of them computes", "[device]") {
+  Session session(requested_or(Plan{}));
+  {
+    Context context(cuda_options(0));
+    fsdp::RankDevice& device = context.rank_device();
+    int computes = 0, communicates = 0, least = 0, greatest = 0;
+    check(cudaStreamGetPriority(device.compute(), &computes));
+    check(cudaStreamGetPriority(device.communication(), &communicates));
+    check(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    CHECK(communicates == greatest);
+    CHECK(computes > communicates);  // CUDA's lower numbers go first
+  }
+  CHECK_NOTHROW(session.finish());
 }
 
 TEST_CASE("a tensor may outlive its rank", "[device]") {

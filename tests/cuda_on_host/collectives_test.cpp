@@ -4,6 +4,8 @@
 #include "cuda_on_host/rank_values.h"
 #include "cuda_on_host/ranks.h"
 
+#include <cstdlib>
+#include <string_view>
 #include <thread>
 
 namespace {
@@ -275,8 +277,60 @@ TEST_CASE("a communicator cannot be destroyed under its collectives, nor two sha
     throw Misuse(message);
   });
   misuse_in_every_plan({"ranks 0 and 1 are both on device 4"}, [] {
+    setenv("CUDA_MODULE_LOADING", "EAGER", 1);
     ncclComm_t comms[2];
     const int devices[2] = {4, 4};
     check(ncclCommInitAll(comms, 2, devices));
   });
+}
+
+TEST_CASE("memory that comes in the middle of a collective's launch may end in a deadlock") {
+  setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+  for (const std::string asked : {"cudaMalloc", "cudaMallocHost", "cudaFree", "cudaFreeHost"}) {
+    misuse_in_every_plan(
+        {asked + " was called while ncclAllReduce of 5 elements",
+         "was launched on device 0, and not yet on device 1: it may wait for that device"},
+        [&] {
+          ncclComm_t comms[2];
+          check(ncclCommInitAll(comms, 2, nullptr));
+          void *memory = nullptr, *pinned = nullptr;
+          check(cudaMalloc(&memory, 64));
+          check(cudaMallocHost(&pinned, 64));
+          cuda_on_host::watch_driver([&](std::string_view call) {
+            if (call != "ncclGroupEnd") return;
+            std::thread([&] {
+              void* more = nullptr;
+              try {
+                if (asked == "cudaMalloc") cudaMalloc(&more, 64);
+                if (asked == "cudaMallocHost") cudaMallocHost(&more, 64);
+                if (asked == "cudaFree") cudaFree(memory);
+                if (asked == "cudaFreeHost") cudaFreeHost(pinned);
+              } catch (const Misuse&) {  // which the launch reports, too
+              }
+            }).join();
+          });
+          std::vector<OnDevice<float>> sums;
+          for (const int device : {0, 1}) {
+            check(cudaSetDevice(device));
+            sums.emplace_back(new_stream(), kCount);
+          }
+          check(ncclGroupStart());
+          for (std::size_t i : {0U, 1U}) {
+            check(ncclAllReduce(sums[i].data, sums[i].data, kCount, ncclFloat, ncclSum, comms[i],
+                                sums[i].stream));
+          }
+          check(ncclGroupEnd());
+        });
+    cuda_on_host::watch_driver(nullptr);
+  }
+}
+
+TEST_CASE("one thread launches on several devices only if kernels are loaded before") {
+  unsetenv("CUDA_MODULE_LOADING");
+  misuse_in_every_plan({"ncclCommInitAll was called for 2 devices", "CUDA_MODULE_LOADING=EAGER"},
+                       [] {
+                         ncclComm_t comms[2];
+                         check(ncclCommInitAll(comms, 2, nullptr));
+                       });
+  setenv("CUDA_MODULE_LOADING", "EAGER", 1);
 }

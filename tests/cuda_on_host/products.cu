@@ -108,14 +108,16 @@ void multiply_as(cudaDataType_t type, cudaStream_t stream, void* c, const void* 
                                                CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                                &workspace_nbytes, sizeof workspace_nbytes));
   const auto left = layout(type, n, k), right = layout(type, k, m), result = layout(type, n, m);
-  cublasLtMatmulHeuristicResult_t chosen = {};
+  cublasLtMatmulHeuristicResult_t found[4] = {};
   int count = 0;
   require(cublasLtMatmulAlgoGetHeuristic(handle.get(), product.get(), left.get(), right.get(),
-                                         result.get(), result.get(), preference.get(), 1, &chosen,
+                                         result.get(), result.get(), preference.get(), 4, found,
                                          &count));
+  int chosen = 0;  // the first that can run
+  while (chosen + 1 < count && found[chosen].state != CUBLAS_STATUS_SUCCESS) ++chosen;
   const float alpha = 1, beta = 0;
   require(cublasLtMatmul(handle.get(), product.get(), &alpha, b, left.get(), a, right.get(), &beta,
-                         c, result.get(), c, result.get(), &chosen.algo, workspace,
+                         c, result.get(), c, result.get(), &found[chosen].algo, workspace,
                          workspace_nbytes, stream));
 }
 

@@ -182,10 +182,11 @@ class CanonicalTransfer final : public threads::Transfer {
   void carry_out(const Part& part, RankDevice& own) {
     const Collective& call = calls_.front();
     const auto nbytes = static_cast<std::size_t>(part.numel) * size_of(call.dtype);
-    if (part.sum != nullptr) {
-      for (const Collective& peer : calls_) peers_.enable(own, device_of(peer));
-      add_up(own.communication(), part, call);
+    for (const Collective& peer : calls_) {  // copies can also go by way of the host
+      part.sum != nullptr ? peers_.enable(own, device_of(peer))
+                          : void(peers_.try_enable(own, device_of(peer)));
     }
+    if (part.sum != nullptr) add_up(own.communication(), part, call);
     for (const Copy& copy : part.copies) {
       own.copy(own.communication(), copy.to, copy.from, nbytes);
     }

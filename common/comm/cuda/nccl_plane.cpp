@@ -3,9 +3,11 @@
 #include "base/check.h"
 #include "comm/cuda/nccl_communicators.h"
 #include "comm/cuda/thread_device.h"
+#include "device/cuda/driver_gate.h"
 
 #include <map>
 #include <mutex>
+#include <shared_mutex>
 #include <string>
 #include <utility>
 
@@ -28,6 +30,8 @@ class NcclPlane final : public threads::DevicePlane {
   /// @returns for every rank, what marks the end of its part
   std::vector<std::unique_ptr<StreamEvent>> start(const control::Group& group,
                                                   const std::vector<Collective>& calls) {
+    // Before the plane's own mutex: whoever waits at the gate must not keep others from check().
+    const std::shared_lock launching(driver_gate());
     const std::lock_guard lock(mutex_);
     look_for_failures();
     auto found = groups_.find(&group);

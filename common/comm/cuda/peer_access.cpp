@@ -7,25 +7,31 @@
 
 namespace fsdp::cuda {
 
-void PeerAccess::enable(const RankDevice& device, const RankDevice& peer) {
+bool PeerAccess::try_enable(const RankDevice& device, const RankDevice& peer) {
   const int own = device.index(), other = peer.index();
-  if (own == other) return;
+  if (own == other) return true;
   const std::lock_guard lock(mutex_);
-  if (enabled_.contains({own, other})) return;
+  const auto [known, is_new] = known_.try_emplace({own, other}, false);
+  if (!is_new) return known->second;
   int can = 0;
   require(cudaDeviceCanAccessPeer(&can, own, other), "cudaDeviceCanAccessPeer");
-  FSDP_CHECK(can != 0,
-             "cuda:{} cannot reach the memory of cuda:{}, so that sums between them cannot be "
-             "canonical. Communicate by NCCL (parallel.device_collectives nccl, or device_data "
-             "in code), or let all ranks share one device.",
-             own, other);
+  if (can == 0) return false;
   const cudaError_t answer = cudaDeviceEnablePeerAccess(other, 0);
   if (answer == cudaErrorPeerAccessAlreadyEnabled) {
     cudaGetLastError();  // or the next call would report it again
   } else {
     require(answer, "cudaDeviceEnablePeerAccess");
   }
-  enabled_.insert({own, other});
+  known->second = true;
+  return true;
+}
+
+void PeerAccess::enable(const RankDevice& device, const RankDevice& peer) {
+  FSDP_CHECK(try_enable(device, peer),
+             "cuda:{} cannot reach the memory of cuda:{}, so that sums between them cannot be "
+             "canonical. Communicate by NCCL (parallel.device_collectives nccl, or device_data "
+             "in code), or let all ranks share one device.",
+             device.index(), peer.index());
 }
 
 }  // namespace fsdp::cuda

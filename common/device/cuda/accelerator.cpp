@@ -3,6 +3,7 @@
 
 #include "device/cuda/rank_device.h"
 
+#include <cstdlib>
 #include <utility>
 
 namespace fsdp {
@@ -10,6 +11,8 @@ namespace {
 
 class Cuda final : public Accelerator {
  public:
+  // Before CUDA's first call, which reads it: see driver_gate().
+  Cuda() { setenv("CUDA_MODULE_LOADING", "EAGER", 0); }
   int count() override { return cuda::device_count(); }
   Memory memory_of(int index) override { return cuda::memory_of(index); }
   std::shared_ptr<RankDevice> open(int index) override { return cuda::open_device(index); }

@@ -1,5 +1,6 @@
 #include "base/check.h"
 #include "device/cuda/block_cache.h"
+#include "device/cuda/driver_gate.h"
 #include "device/cuda/launch.h"
 #include "device/cuda/rank_device.h"
 
@@ -7,6 +8,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <mutex>
 #include <utility>
 
 namespace fsdp::cuda {
@@ -95,6 +97,7 @@ class CachingAllocator final : public DeviceAllocator {
   bool add_segment(BlockCache::Pool pool, std::size_t nbytes) {
     if (limit() != 0 && cache_.reserved() + nbytes > limit()) return false;
     void* bytes = nullptr;
+    const std::unique_lock alone(driver_gate());
     const cudaError_t answer = cudaMalloc(&bytes, nbytes);
     if (answer == cudaErrorMemoryAllocation) {
       cudaGetLastError();  // or the next call would report it again
@@ -109,6 +112,7 @@ class CachingAllocator final : public DeviceAllocator {
   void give_unused_back() {
     device().activate();
     device().synchronize();  // which may still use what the program has freed
+    const std::unique_lock alone(driver_gate());
     for (const BlockCache::Segment& segment : cache_.remove_unused()) {
       require(cudaFree(reinterpret_cast<void*>(segment.begin)), "cudaFree");
     }
@@ -130,7 +134,10 @@ class ExactAllocator final : public DeviceAllocator {
   std::byte* take(std::size_t nbytes) override {
     void* bytes = nullptr;
     const cudaError_t answer = cudaMallocAsync(&bytes, nbytes, device().compute());
-    if (answer == cudaErrorMemoryAllocation) fail_for_memory(nbytes);
+    if (answer == cudaErrorMemoryAllocation) {
+      cudaGetLastError();  // or the next call would report it again
+      fail_for_memory(nbytes);
+    }
     require(answer, "cudaMallocAsync");
     return static_cast<std::byte*>(bytes);
   }

@@ -1,4 +1,5 @@
 #include "base/check.h"
+#include "device/cuda/driver_gate.h"
 #include "device/cuda/launch.h"
 #include "device/cuda/rank_device.h"
 
@@ -6,6 +7,7 @@
 
 #include <algorithm>
 #include <list>
+#include <mutex>
 #include <set>
 #include <unordered_map>
 #include <utility>
@@ -29,6 +31,7 @@ class PinnedAllocator final : public Allocator {
       for (const Resting& block : resting_) {
         for (const auto& event : block.events) device_->wait_on_host(*event);
       }
+      const std::unique_lock alone(driver_gate());
       for (const auto& [bytes, size] : sizes_) cudaFreeHost(bytes);
     } catch (...) {  // an earlier call has reported what is wrong
     }
@@ -46,7 +49,9 @@ class PinnedAllocator final : public Allocator {
     }
     const std::size_t size = (nbytes + kPage - 1) / kPage * kPage;
     void* bytes = nullptr;
+    const std::unique_lock alone(driver_gate());
     const cudaError_t answer = cudaMallocHost(&bytes, size);
+    if (answer != cudaSuccess) cudaGetLastError();  // or the next call would report it again
     FSDP_CHECK(
         answer == cudaSuccess,
         "out of memory: the system refuses {} more bytes of pinned memory ({}; this rank has "

@@ -1,6 +1,7 @@
 #include "device/cuda/rank_device.h"
 
 #include "base/check.h"
+#include "device/cuda/driver_gate.h"
 #include "device/cuda/launch.h"
 
 #include <cuda_runtime.h>
@@ -8,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 #include <future>
+#include <mutex>
 #include <utility>
 
 namespace fsdp::cuda {
@@ -50,7 +52,10 @@ class CudaRankDevice final : public RankDevice {
         cudaStreamSynchronize(stream);
         cudaStreamDestroy(stream);
       }
-      cudaFreeHost(staging_);
+      if (staging_ != nullptr) {
+        const std::unique_lock alone(driver_gate());
+        cudaFreeHost(staging_);
+      }
       cudaSetDevice(current);
     } catch (...) {
     }
@@ -65,7 +70,15 @@ class CudaRankDevice final : public RankDevice {
     copies_are_pending_ = true;
     return make(copies_);
   }
-  Stream communication() override { return make(communication_); }
+  // Its kernels go first: others wait for what they bring, on this device and on the peers'.
+  Stream communication() override {
+    int least = 0, greatest = 0;
+    if (communication_ == nullptr) {
+      require(cudaDeviceGetStreamPriorityRange(&least, &greatest),
+              "cudaDeviceGetStreamPriorityRange");
+    }
+    return make(communication_, greatest);
+  }
 
   std::vector<Stream> streams() override {
     std::vector<Stream> made;
@@ -109,7 +122,10 @@ class CudaRankDevice final : public RankDevice {
     const auto* bytes = static_cast<const std::byte*>(from);
     for (std::size_t done = 0; done < nbytes; done += kStaged) {
       const std::size_t part = std::min(nbytes - done, kStaged);
-      if (staging_ == nullptr) require(cudaMallocHost(&staging_, kStaged), "cudaMallocHost");
+      if (staging_ == nullptr) {
+        const std::unique_lock alone(driver_gate());
+        require(cudaMallocHost(&staging_, kStaged), "cudaMallocHost");
+      }
       std::memcpy(staging_, bytes + done, part);
       require(cudaMemcpyAsync(to + done, staging_, part, cudaMemcpyHostToDevice, compute_),
               "cudaMemcpyAsync");
@@ -132,10 +148,10 @@ class CudaRankDevice final : public RankDevice {
   static constexpr std::size_t kStaged = std::size_t{64} << 10;
 
   // Non-blocking: a stream that waits for the default one would be ordered by accident.
-  Stream make(Stream& stream) const {
+  static Stream make(Stream& stream, int priority = 0) {
     if (stream == nullptr) {
-      require(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
-              "cudaStreamCreateWithFlags");
+      require(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority),
+              "cudaStreamCreateWithPriority");
     }
     return stream;
   }

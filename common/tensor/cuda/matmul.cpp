@@ -6,6 +6,8 @@
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
+#include <algorithm>
+#include <array>
 #include <map>
 #include <tuple>
 #include <type_traits>
@@ -101,16 +103,20 @@ Choice choose(cublasLtHandle_t handle, cudaDataType_t type, const ProductShape& 
                 a_transposed ? transposed(type, k, m) : transposed(type, m, k),
                 transposed(type, m, n),
                 {}};
-  cublasLtMatmulHeuristicResult_t result = {};
+  // The fastest first, and some may not run: that says their state.
+  std::array<cublasLtMatmulHeuristicResult_t, 8> results = {};
   int count = 0;
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
       handle, choice.product.get(), choice.b.get(), choice.a.get(), choice.out.get(),
-      choice.out.get(), preference, 1, &result, &count);
-  FSDP_CHECK(status == CUBLAS_STATUS_SUCCESS && count == 1,
+      choice.out.get(), preference, static_cast<int>(results.size()), results.data(), &count);
+  const auto end = results.begin() + (status == CUBLAS_STATUS_SUCCESS ? count : 0);
+  const auto found = std::find_if(
+      results.begin(), end, [](const auto& each) { return each.state == CUBLAS_STATUS_SUCCESS; });
+  FSDP_CHECK(found != end,
              "matmul: cuBLASLt has no algorithm for ({}, {}) times ({}, {}) on this device (cuBLAS "
              "status {}); use a device of compute capability 8.0 or later",
              m, k, k, n, static_cast<int>(status));
-  choice.algorithm = result.algo;
+  choice.algorithm = found->algo;
   return choice;
 }
 

@@ -25,6 +25,8 @@ std::set<int> opened_devices() { return {}; }
 
 std::optional<Plan> requested_plan() { return std::nullopt; }
 
+void watch_driver(std::function<void(std::string_view)>) {}
+
 void break_links() { throw Misuse("the links of a card cannot be broken"); }
 
 }  // namespace cuda_on_host

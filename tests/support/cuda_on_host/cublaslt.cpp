@@ -6,6 +6,8 @@ namespace {
 constexpr std::size_t kWorkspace = 1024;
 
 /// What the algorithm may rely on, and what it was promised.
+constexpr int kCannotRun = 5;  // of an algorithm's data
+
 void check_alignment(const std::string& what, const cublasLtMatmulAlgo_t& algorithm,
                      const void* const (&matrices)[4]) {
   for (int i = 0; i < 4; ++i) {
@@ -146,11 +148,16 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   const cublasStatus_t status = fits(*product, *a, *b, *c, *d);
   if (status != CUBLAS_STATUS_SUCCESS) return status;
   if (requested < 1) return CUBLAS_STATUS_INVALID_VALUE;
-  results[0] = {};
-  results[0].workspaceSize = preference->workspace_nbytes >= kWorkspace ? kWorkspace : 0;
-  results[0].algo.data[0] = results[0].workspaceSize;
-  std::copy(preference->alignment, preference->alignment + 4, results[0].algo.data + 1);
-  *returned = 1;
+  *returned = std::min(requested, 2);
+  for (int i = 0; i < *returned; ++i) {
+    cublasLtMatmulHeuristicResult_t& result = results[i];
+    result = {};
+    result.state = i == 0 ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
+    result.workspaceSize = preference->workspace_nbytes >= kWorkspace ? kWorkspace : 0;
+    result.algo.data[0] = result.workspaceSize;
+    std::copy(preference->alignment, preference->alignment + 4, result.algo.data + 1);
+    result.algo.data[kCannotRun] = i == 0 ? 1 : 0;
+  }
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -172,6 +179,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, co
     if (!call->memory.in_device_range(reinterpret_cast<Address>(pointer))) {
       fail("{} was given a matrix that is no device memory", what);
     }
+  }
+  if (algo != nullptr && algo->data[kCannotRun] != 0) {
+    fail("{} was given an algorithm that cannot run: its `state` said so", what);
   }
   if (algo != nullptr) check_alignment(what, *algo, {a, b, c, d});
   double factors[2];  // read now: the caller's variables may be gone when the stream runs

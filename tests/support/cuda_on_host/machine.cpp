@@ -55,12 +55,33 @@ void Machine::reset(const Plan& new_plan) {
   host.set(0, 1);
   waits = 0;
   opened_devices.clear();
+  half_launched.clear();
   streams_.clear();
   events_.clear();
   components_ = 1;
   stuck_.clear();
   threads_.clear();
   forget_communicators();
+}
+
+void Machine::check_driver(std::string_view call) const {
+  if (driver_watch) driver_watch(call);
+  if (half_launched.empty()) return;
+  fail(
+      "{} was called while {}: it may wait for that device, where a kernel waits for those that "
+      "are "
+      "not launched yet, and they for a lock of the driver that it holds",
+      call, half_launched);
+}
+
+void Machine::let_others_in(std::unique_lock<std::mutex>& lock, const std::string& launch) {
+  half_launched = launch;
+  lock.unlock();
+  if (driver_watch) driver_watch("ncclGroupEnd");
+  std::this_thread::yield();
+  lock.lock();
+  half_launched.clear();
+  if (!failure.empty()) throw Misuse(failure);
 }
 
 CUstream_st* Machine::new_stream(unsigned flags, int priority, int device) {

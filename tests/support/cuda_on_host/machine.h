@@ -16,6 +16,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -80,6 +81,14 @@ class Machine {
       peers;  ///< {device, peer}: its kernels may touch memory of the peer
   std::set<std::pair<int, int>> pool_peers;  ///< the same for memory of the peer's pool
 
+  std::string half_launched;  ///< the collective that some devices have been given, and not all
+  std::function<void(std::string_view call)> driver_watch;
+
+  /// For a call that may wait for any device: it fails in the middle of such a launch.
+  void check_driver(std::string_view call) const;
+  /// In the middle of a launch: other threads may call now.
+  void let_others_in(std::unique_lock<std::mutex>& lock, const std::string& launch);
+
   void reset(const Plan& new_plan);
   CUstream_st* new_stream(unsigned flags, int priority, int device);
   CUevent_st* new_event(unsigned flags, int device);
@@ -131,6 +140,7 @@ class Call {
  public:
   Call();
   Machine* operator->() const { return &machine(); }
+  std::unique_lock<std::mutex>& lock() { return lock_; }
 
  private:
   std::unique_lock<std::mutex> lock_;

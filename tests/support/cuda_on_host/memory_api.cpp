@@ -38,6 +38,7 @@ Allocation& to_free(void* pointer, Space space, const char* call) {
 cudaError_t free_now(void* pointer, Space space, const char* name) {
   const Call call;
   if (pointer == nullptr) return report(cudaSuccess);
+  call->check_driver(name);
   ++call->waits;
   Allocation& allocation = to_free(pointer, space, name);
   const std::uint32_t operation = call->add_operation(name, nullptr);
@@ -80,12 +81,14 @@ using namespace cuda_on_host;
 
 cudaError_t cudaMalloc(void** pointer, std::size_t nbytes) {
   const Call call;
+  call->check_driver("cudaMalloc");
   Allocation* made = nullptr;
   return report(allocate(pointer, nbytes, Space::device, made));
 }
 
 cudaError_t cudaMallocHost(void** pointer, std::size_t nbytes, unsigned) {
   const Call call;
+  call->check_driver("cudaMallocHost");
   Allocation* made = nullptr;
   return report(allocate(pointer, nbytes, Space::pinned, made));
 }

@@ -5,6 +5,9 @@
 
 #include <unistd.h>
 
+#include <cstdlib>
+#include <string_view>
+
 namespace cuda_on_host {
 
 World::~World() {
@@ -21,7 +24,12 @@ namespace {
 thread_local int group_depth = 0;
 /// What ncclGroupEnd does: the collectives of the group, and waits for ranks that are still to
 /// join.
-thread_local std::vector<std::function<ncclResult_t()>> group;
+struct GroupWork {
+  std::function<ncclResult_t()> run;
+  int device = -1;  ///< of a part of a collective
+  std::string name{};
+};
+thread_local std::vector<GroupWork> group;
 
 ncclComm& check_comm(ncclComm_t comm, const char* call) {
   for (const auto& each : communicators().all) {
@@ -122,7 +130,7 @@ ncclResult_t collective(Part part, ncclComm_t handle, cudaStream_t stream_handle
     return ncclInProgress;
   };
   if (group_depth > 0) {
-    group.push_back(issue);
+    group.push_back({issue, comm.device, name});
     return ncclSuccess;
   }
   for (const ncclComm* other : comm.world->ranks) {
@@ -159,7 +167,7 @@ ncclResult_t init(ncclComm_t* made, int ranks, const ncclUniqueId& id, int rank,
     return comm->destroyed ? world->failure : ncclSuccess;
   };
   if (group_depth == 0) return wait();
-  group.insert(group.begin(), wait);
+  group.insert(group.begin(), GroupWork{wait});
   return ncclSuccess;
 }
 
@@ -232,6 +240,14 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
 
 ncclResult_t ncclCommInitAll(ncclComm_t* comms, int devices, const int* list) {
   const Call call;
+  const char* const loading = std::getenv("CUDA_MODULE_LOADING");
+  if (devices > 1 && (loading == nullptr || std::string_view(loading) != "EAGER")) {
+    fail(
+        "ncclCommInitAll was called for {} devices, but a kernel is loaded when it is launched for "
+        "the first time, which may wait for a device in the middle of a collective: set "
+        "CUDA_MODULE_LOADING=EAGER before the first call of CUDA",
+        devices);
+  }
   const auto world = std::make_shared<World>();
   for (int i = 0; i < devices; ++i) {
     comms[i] = join(world, devices, i, list != nullptr ? list[i] : i);
@@ -317,7 +333,7 @@ ncclResult_t ncclCommAbort(ncclComm_t handle) {
     return ncclSuccess;
   };
   if (group_depth == 0) return wait();
-  group.emplace_back(wait);
+  group.push_back(GroupWork{wait});
   return ncclSuccess;
 }
 
@@ -354,14 +370,19 @@ ncclResult_t ncclGroupStart() {
 }
 
 ncclResult_t ncclGroupEnd() {
-  const Call call;
+  Call call;
   if (group_depth == 0) fail("ncclGroupEnd was called without ncclGroupStart");
   if (--group_depth > 0) return ncclSuccess;
   const auto works = std::exchange(group, {});
   ncclResult_t first = ncclSuccess;
-  for (const auto& work : works) {
-    const ncclResult_t result = work();
+  for (std::size_t i = 0; i < works.size(); ++i) {
+    const GroupWork& work = works[i];
+    const ncclResult_t result = work.run();
     if (first == ncclSuccess) first = result;
+    if (i + 1 == works.size() || work.device < 0 || work.device == works[i + 1].device) continue;
+    call->let_others_in(call.lock(),
+                        fmt::format("{} was launched on device {}, and not yet on device {}",
+                                    work.name, work.device, works[i + 1].device));
   }
   return first;
 }

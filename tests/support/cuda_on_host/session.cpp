@@ -30,6 +30,11 @@ void Session::finish() {
   if (!live.empty()) fail("{} was never freed", live.front()->name());
 }
 
+void watch_driver(std::function<void(std::string_view)> watch) {
+  const std::lock_guard lock(machine().mutex);
+  machine().driver_watch = std::move(watch);
+}
+
 std::set<int> opened_devices() {
   const std::lock_guard lock(machine().mutex);
   return machine().opened_devices;

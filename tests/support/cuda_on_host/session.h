@@ -4,7 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <set>
+#include <string_view>
 #include <vector>
 
 namespace cuda_on_host {
@@ -50,6 +52,11 @@ std::int64_t host_waits();
 /// The devices that cudaSetDevice has named since the Session began. On a card each of them has
 /// lost some hundred megabytes to this process.
 std::set<int> opened_devices();
+
+/// Calls `watch` with the name of each call that may wait for a device while it holds the driver's
+/// lock (cudaMalloc, cudaMallocHost, cudaFree, cudaFreeHost), and with "ncclGroupEnd" whenever that
+/// has given a collective to a device of this process, and not yet to all of them. Null: nobody.
+void watch_driver(std::function<void(std::string_view call)> watch);
 
 /// Cuts the links between devices: every communicator of NCCL reports ncclRemoteError, and what has
 /// not run yet never does, unless it is aborted.

@@ -8,6 +8,11 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, i
   *stream = call->new_stream(flags, priority, current_device());
   return report(cudaSuccess);
 }
+cudaError_t cudaStreamGetPriority(cudaStream_t handle, int* priority) {
+  const Call call;
+  *priority = call->check(handle, "cudaStreamGetPriority").priority;
+  return report(cudaSuccess);
+}
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   return cudaStreamCreateWithPriority(stream, flags, 0);
 }

@@ -86,7 +86,8 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
                                                     const void* value, std::size_t nbytes);
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference);
 
-/// One algorithm, which never splits a sum. It asks for 1 KiB of workspace if the preference allows
+/// Two algorithms that never split a sum, the first of which cannot run on this device: its `state`
+/// says so, as cuBLASLt's may, and a product by it is a Misuse. The other asks for 1 KiB of workspace if the preference allows
 /// that, and writes to it. A product whose matrices are not aligned as the preference says (256
 /// bytes if it does not) is a Misuse.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t product,
