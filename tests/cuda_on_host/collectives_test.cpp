@@ -34,6 +34,10 @@ std::vector<Floats> on_ranks(int ranks, const std::function<Floats(const Rank&)>
   return results;
 }
 
+/// What ncclCommInitAll asks for.
+bool load_kernels_before() { return setenv("CUDA_MODULE_LOADING", "EAGER", 1) == 0; }
+[[maybe_unused]] const bool kLoadsBefore = load_kernels_before();
+
 }  // namespace
 
 TEST_CASE("collectives move and add as their names promise, at every number of ranks") {
@@ -277,7 +281,6 @@ TEST_CASE("a communicator cannot be destroyed under its collectives, nor two sha
     throw Misuse(message);
   });
   misuse_in_every_plan({"ranks 0 and 1 are both on device 4"}, [] {
-    setenv("CUDA_MODULE_LOADING", "EAGER", 1);
     ncclComm_t comms[2];
     const int devices[2] = {4, 4};
     check(ncclCommInitAll(comms, 2, devices));
@@ -285,7 +288,6 @@ TEST_CASE("a communicator cannot be destroyed under its collectives, nor two sha
 }
 
 TEST_CASE("memory that comes in the middle of a collective's launch may end in a deadlock") {
-  setenv("CUDA_MODULE_LOADING", "EAGER", 1);
   for (const std::string asked : {"cudaMalloc", "cudaMallocHost", "cudaFree", "cudaFreeHost"}) {
     misuse_in_every_plan(
         {asked + " was called while ncclAllReduce of 5 elements",
@@ -310,14 +312,15 @@ TEST_CASE("memory that comes in the middle of a collective's launch may end in a
             }).join();
           });
           std::vector<OnDevice<float>> sums;
-          for (const int device : {0, 1}) {
+          for (const int device : {1, 0}) {
             check(cudaSetDevice(device));
             sums.emplace_back(new_stream(), kCount);
           }
           check(ncclGroupStart());
           for (std::size_t i : {0U, 1U}) {
-            check(ncclAllReduce(sums[i].data, sums[i].data, kCount, ncclFloat, ncclSum, comms[i],
-                                sums[i].stream));
+            const OnDevice<float>& own = sums[1 - i];
+            check(ncclAllReduce(own.data, own.data, kCount, ncclFloat, ncclSum, comms[i],
+                                own.stream));
           }
           check(ncclGroupEnd());
         });
@@ -332,5 +335,5 @@ TEST_CASE("one thread launches on several devices only if kernels are loaded bef
                          ncclComm_t comms[2];
                          check(ncclCommInitAll(comms, 2, nullptr));
                        });
-  setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+  load_kernels_before();
 }

@@ -12,8 +12,8 @@
 namespace fsdp::estimate {
 
 inline nlohmann::json goldens(const std::string& name) {
-  return nlohmann::json::parse(testing::contents(std::string(FSDP_PROJECT_ROOT) +
-                                                 "/tests/estimate/data/" + name));
+  return nlohmann::json::parse(
+      testing::contents(std::string(FSDP_PROJECT_ROOT) + "/tests/estimate/data/" + name));
 }
 
 /// The model of one of their runs.

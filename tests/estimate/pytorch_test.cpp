@@ -70,9 +70,7 @@ struct Compared {
 /// temporary in backward, and what a reduction brings is temporary.
 std::vector<Compared> categories(const Breakdown& ours, const Json& run) {
   using K = MemoryKind;
-  const auto theirs = [&](const char* name) {
-    return run.at("peak").value(name, std::int64_t{0});
-  };
+  const auto theirs = [&](const char* name) { return run.at("peak").value(name, std::int64_t{0}); };
   const std::int64_t begun = std::min(ours[K::all_gather], theirs("All Gather"));
   const std::int64_t early = ours[K::all_gather] - begun;
   const bool is_forward = run.at("at").at("phase") == "forward";
@@ -137,8 +135,8 @@ TEST_CASE("the largest and the median difference to PyTorch's tracker", "[.ratio
   }
   for (auto& [what, of_runs] : shares) {
     std::ranges::sort(of_runs);
-    WARN(fmt::format("{}: {:.4f} of the total at most, {:.4f} in the median, none in {} of {}", what,
-                     of_runs.back(), of_runs[of_runs.size() / 2],
+    WARN(fmt::format("{}: {:.4f} of the total at most, {:.4f} in the median, none in {} of {}",
+                     what, of_runs.back(), of_runs[of_runs.size() / 2],
                      std::ranges::count(of_runs, 0.0), of_runs.size()));
   }
 }
