@@ -87,9 +87,9 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference);
 
 /// Two algorithms that never split a sum, the first of which cannot run on this device: its `state`
-/// says so, as cuBLASLt's may, and a product by it is a Misuse. The other asks for 1 KiB of workspace
-/// if the preference allows that, and writes to it. A product whose matrices are not aligned as the
-/// preference says (256 bytes if it does not) is a Misuse.
+/// says so, as cuBLASLt's may, and a product by it is a Misuse. The other asks for 1 KiB of
+/// workspace if the preference allows that, and writes to it. A product whose matrices are not
+/// aligned as the preference says (256 bytes if it does not) is a Misuse.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t product,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
