@@ -3,16 +3,16 @@
 # Variables: WERROR=ON   warnings are errors (what our own checks use)
 #            JOBS=N      how many compilers and tests run at once (default: all processors)
 #            INSTALL=no  never call the package manager
-#            BACKEND=mpi ranks are processes: for make test, demo, bench, test-taskN and grade
+#            BACKEND=mpi ranks are processes: for make test, demo, run, bench, test-taskN and grade
 #            DEVICE=cuda ranks compute on a CUDA card or, without one, on the stand-in: for make demo
-#                        and test-taskN. make test is make test-cuda then, always on the stand-in
+#                        run and test-taskN. make test is make test-cuda then, always on the stand-in
 #            CUDA_ON_HOST=lazy:3   one plan of the stand-in, not three, for make test-cuda
 #            PARAM=bfloat16 REDUCE=bfloat16   make demo in 16 bits, over masters in float32
 # The course's targets take ONLY=3.2 SEED=N W=N IMPL=student|solution LEVEL=1..3
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo estimate test bench doctor docs check format tidy sanitize sanitize-dev sanitize-tsan \
+.PHONY: help demo run estimate test bench doctor docs check format tidy sanitize sanitize-dev sanitize-tsan \
   check-clang check-arm64 check-cuda check-grader compare-pytorch cuda-kernels clean figures skeletons warm-up \
   test-cuda test-integrated progress watch submit grade grade-all gradescope student-kit
 
@@ -22,15 +22,15 @@ INSTALL ?= yes
 PYTHON ?= python3
 BACKEND ?= threads
 $(if $(filter threads mpi,$(BACKEND)),,$(error BACKEND=$(BACKEND): there are threads and mpi))
-have-processes = demo test bench test-task% grade
+have-processes = demo run test bench test-task% grade
 $(if $(filter mpi,$(BACKEND)),$(if $(filter-out $(have-processes),$(MAKECMDGOALS)),\
-  $(error BACKEND=mpi: make demo, test, bench, test-taskN and grade run ranks as processes; \
+  $(error BACKEND=mpi: make demo, run, test, bench, test-taskN and grade run ranks as processes; \
   $(firstword $(filter-out $(have-processes),$(MAKECMDGOALS))) has ranks that are threads)))
 DEVICE ?= cpu
 $(if $(filter cpu cuda,$(DEVICE)),,$(error DEVICE=$(DEVICE): there are cpu and cuda))
-have-devices = demo test test-task%
+have-devices = demo run test test-task%
 $(if $(filter cuda,$(DEVICE)),$(if $(filter-out $(have-devices),$(MAKECMDGOALS)),\
-  $(error DEVICE=cuda: make demo, test and test-taskN can use CUDA; \
+  $(error DEVICE=cuda: make demo, run, test and test-taskN can use CUDA; \
   $(firstword $(filter-out $(have-devices),$(MAKECMDGOALS))) computes on the CPU)))
 mpi = $(filter mpi,$(BACKEND))
 cuda = $(filter cuda,$(DEVICE))
@@ -78,6 +78,15 @@ demo: ## Train a small model, alone and sharded, and compare every bit (DEVICE=c
 	@$(if $(mpi),$(call mpirun,4)) build/$(preset)/bin/unshard-demo \
 	  $(if $(PARAM),--mixed-precision-param $(PARAM)) $(if $(REDUCE),--mixed-precision-reduce $(REDUCE)) \
 	  $(if $(cuda),--device cuda $(if $(card),,--brief))
+
+run: ## Build and run a program of yours over the tasks: make run FILE=mine.cpp ARGS=4 (NP=4)
+	@test -f "$(FILE)" || { echo "make run FILE=mine.cpp: $(if $(FILE),there is no file '$(FILE)',name \
+	  your program); apps/examples/first_training.cpp is one to begin with"; exit 2; }
+	@$(written)
+	@$(install) build $(mpi)
+	@$(call configure,$(preset)) -DFSDP_RUN="$(abspath $(FILE))"
+	@$(call compile,$(preset)) unshard_run
+	@$(if $(mpi),$(call mpirun,$(or $(NP),4))) build/$(preset)/bin/unshard-run $(ARGS)
 
 estimate: ## Say how much memory a training takes: make estimate ARGS="--model.preset llama3_8b --parallel.ranks 8"
 	@$(written)

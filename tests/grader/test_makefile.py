@@ -57,6 +57,15 @@ class Makefile(unittest.TestCase):
         self.assertIn("progress has ranks that are threads", done.stderr)
         self.assertIn("there are threads and mpi", make("-n", "test", "BACKEND=nccl").stderr)
 
+    def test_a_program_of_your_own_is_named(self) -> None:
+        for words, said in (((), "name your program"), (("FILE=no.cpp",), "no file 'no.cpp'")):
+            done = make("run", *words)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(said, done.stdout)
+        done = make("-n", "run", "FILE=apps/examples/own_model.cpp", "ARGS=2", "BACKEND=mpi", "NP=2")
+        self.assertIn(f'-DFSDP_RUN="{ROOT}/apps/examples/own_model.cpp"', done.stdout)
+        self.assertRegex(done.stdout, r" 2 build/mpi/bin/unshard-run 2")
+
     def test_a_target_that_computes_on_the_cpu_refuses_devices(self) -> None:
         done = make("-n", "test-task3", "DEVICE=cuda")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
