@@ -1,6 +1,7 @@
 // An estimate as JSON; docs/estimator.md describes the schema.
 #include "estimate/estimate.h"
 #include "estimate/zero_states.h"
+#include "program/program.h"
 
 #include <nlohmann/json.hpp>
 
@@ -110,6 +111,7 @@ std::string to_json(const Estimate& estimate) {
   Json json;
   json["generator"] = "made by unshard";
   json["schema"] = 1;
+  json["version"] = program::version();
   json["framework"] = paper::name_of(estimate.config.framework);
   json["framework_is"] = paper::meaning_of(estimate.config.framework);
   json["answer"] = answer_json(estimate.answer);

@@ -39,8 +39,7 @@ void train(ProcessGroup& group) {
   const nn::TransformerConfig config = nn::TransformerConfig::nano();
   nn::TransformerLM model(config);
   auto sharded = fully_shard(model, {&group, [](ProcessGroup*) {}});
-  sharded->attach_optimizer(
-      [] { return std::make_shared<optim::AdamW>(optim::AdamW::Options()); });
+  sharded->attach_optimizer([] { return std::make_shared<optim::AdamW>(optim::AdamW::Options()); });
   const auto [tokens, targets] = batch_of(group.rank(), config);
   for (int step = 1; step <= 20; ++step) {
     sharded->begin_step({});

@@ -109,8 +109,7 @@ void train(ProcessGroup& group) {
   FullyShardOptions options;
   options.wrap = Network::units_of;
   auto sharded = fully_shard(model, {&group, [](ProcessGroup*) {}}, options);
-  sharded->attach_optimizer(
-      [] { return std::make_shared<optim::AdamW>(optim::AdamW::Options()); });
+  sharded->attach_optimizer([] { return std::make_shared<optim::AdamW>(optim::AdamW::Options()); });
   const optim::StepPlan plan{.micro_steps = kMicroBatches / group.size()};
   for (int step = 1; step <= 40; ++step) {
     sharded->begin_step(plan);

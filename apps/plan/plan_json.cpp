@@ -1,6 +1,7 @@
 // A plan for programs. Bytes are whole numbers, times are picoseconds.
 #include "plan/outcome_json.h"
 #include "plan/plan.h"
+#include "program/program.h"
 
 #include <optional>
 #include <string>
@@ -59,6 +60,7 @@ std::string plan_json(const Plan& plan, Evaluator& evaluator) {
   const std::optional<Outcome> larger =
       plan.is_feasible() ? larger_micro_batch(plan, evaluator) : std::nullopt;
   const Json document{
+      {"version", program::version()},
       {"framework", paper::name_of(plan.request.base.framework)},
       {"model", plan.request.model_name},
       {"parameters", evaluator.model().parameter_count()},

@@ -5,6 +5,7 @@
 #include "plan/choices.h"
 #include "plan/outcome_json.h"
 #include "plan/quantity.h"
+#include "program/program.h"
 #include "report/palette.h"
 
 #include <fmt/format.h>
@@ -171,8 +172,10 @@ std::string sweep_json(const Sweep& sweep) {
     points.push_back(std::move(entry));
   }
   const paper::Framework framework = sweep.points.front().outcome.options.framework;
-  return Json{
-      {"framework", paper::name_of(framework)}, {"model", sweep.model_name}, {"points", points}}
+  return Json{{"version", program::version()},
+              {"framework", paper::name_of(framework)},
+              {"model", sweep.model_name},
+              {"points", points}}
       .dump(2, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -75,6 +75,8 @@ constexpr const char* kOutOfMemory =
 
 }  // namespace
 
+std::string_view version() { return FSDP_VERSION; }
+
 OutputClosed::OutputClosed() : Error("the standard output was closed by its reader") {}
 
 void print_line(std::string_view line) {

@@ -22,6 +22,9 @@ class OutputClosed : public Error {
   OutputClosed();
 };
 
+/// Of this release: "0.1.0". docs/changelog.md says what each changed.
+std::string_view version();
+
 /// Writes a line to the standard output at once.
 /// @throws OutputClosed, or Error if it cannot be written (a full disk).
 void print_line(std::string_view line);

@@ -1,5 +1,6 @@
 #include "train/summary.h"
 
+#include "program/program.h"
 #include "train/evaluator.h"
 
 #include <fmt/format.h>
@@ -32,6 +33,7 @@ bool are_bit_identical(const std::vector<BoundedRun>& runs) {
 std::string to_json(const std::vector<BoundedRun>& runs) {
   nlohmann::ordered_json out;
   out["generator"] = "made by unshard";
+  out["version"] = program::version();
   out["bit_identical"] = are_bit_identical(runs);
   out["runs"] = nlohmann::ordered_json::array();
   for (const auto& [run, bound_bytes] : runs) {

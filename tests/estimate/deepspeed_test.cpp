@@ -8,6 +8,7 @@
 #include "paper/segments.h"
 #include "paper/step_walk.h"
 #include "paper/walk_observer.h"
+#include "program/program.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 #include "train/program.h"
@@ -262,6 +263,7 @@ TEST_CASE("a file of DeepSpeed's is estimated as DeepSpeed", "[estimator][deepsp
   const Estimate estimate = make_estimate(made);
   CHECK_THAT(to_text(estimate, Detail::answer), contains("framework  deepspeed: DeepSpeed's ZeRO"));
   const Json json = Json::parse(to_json(estimate));
+  CHECK(json.at("version") == std::string(program::version()));
   CHECK(json.at("framework") == "deepspeed");
   CHECK(json.at("states").size() == 3);
   CHECK_THAT(to_text(estimate, Detail::few_modules),

@@ -7,8 +7,9 @@
     mutants.py --all              all of these        --check        files and edits only, no build
     mutants.py --device cuda      those that forget to wait or free too early, on a CUDA device
     … [--task 3] [--only NAME] [--jobs 2] [--sample N]    of the mutants, N for each step only
-    … --sample N --since COMMIT    but all of them for the tasks that differ from the commit, and of
-                                   the ladder, elsewhere, its middle
+    … --sample N --since COMMIT    but all of them for the tasks that differ from the commit; elsewhere
+                                   a third of these (the next commit has the next third), and of the
+                                   ladder its middle
 
 Each variant costs the compilation of its files and one link (builder.py). Exit code 1 on any miss.
 """
@@ -160,6 +161,18 @@ def changed_since(commit: str, root: Path = ROOT) -> list[str] | None:
     return found
 
 
+def third_of(mutants: list[mutant_files.Mutant], turn: int) -> list[mutant_files.Mutant]:
+    """Every third, so that three turns have all of them."""
+    return mutants[turn % 3::3]
+
+
+def turn_of_this_commit(root: Path = ROOT) -> int:
+    """How many commits there are; 0 where git does not know."""
+    done = subprocess.run(["git", "rev-list", "--count", "HEAD"], cwd=root, capture_output=True,
+                          text=True, check=False)
+    return int(done.stdout) if done.returncode == 0 else 0
+
+
 def is_touched(task: manifest.Task, files: list[str] | None) -> bool:
     """Whether a change of these files may change what the task's graded tests say of a variant."""
     mine = (f"tasks/{task.folder}/", f"solutions/{task.folder}/", f"tests/task{task.number}/",
@@ -193,6 +206,8 @@ def variants_of(task: manifest.Task, options: argparse.Namespace,
         mutants = [each for each in mutants if each.waits]
     if options.sample and (is_untouched or not options.since):
         mutants = sampled(mutants, options.sample)
+        if is_untouched:
+            mutants = third_of(mutants, turn_of_this_commit())
     for mutant in mutants if options.mutants else []:
         check = (check_full if mutant.is_alternative else check_noticed if on_device
                  else check_mutant)

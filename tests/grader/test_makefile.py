@@ -57,6 +57,13 @@ class Makefile(unittest.TestCase):
         self.assertIn("progress has ranks that are threads", done.stderr)
         self.assertIn("there are threads and mpi", make("-n", "test", "BACKEND=nccl").stderr)
 
+    def test_the_changelog_begins_with_this_release(self) -> None:
+        project = (ROOT / "CMakeLists.txt").read_text(encoding="utf-8")
+        release = re.search(r"project\(unshard VERSION (\S+)", project)[1]
+        changelog = (ROOT / "docs/changelog.md").read_text(encoding="utf-8")
+        self.assertRegex(changelog, rf"(?m)\A# [\s\S]*?^## {re.escape(release)}\b")
+        self.assertEqual(re.findall(r"(?m)^## (\S+?),? ", changelog)[0].rstrip(","), release)
+
     def test_a_program_of_your_own_is_named(self) -> None:
         for words, said in (((), "name your program"), (("FILE=no.cpp",), "no file 'no.cpp'")):
             done = make("run", *words)

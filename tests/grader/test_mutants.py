@@ -204,6 +204,13 @@ class SinceTest(unittest.TestCase):
                      "writeup/3_forward.md", "tests/mutants/contract/task3.toml"):
             self.assertFalse(mutants.is_touched(task, [file]), file)
 
+    def test_three_commits_try_each_mutant_of_an_untouched_task_once(self):
+        names = [f"mutant {i}" for i in range(11)]
+        thirds = [mutants.third_of(names, turn) for turn in (700, 701, 702)]
+        self.assertEqual(sorted(sum(thirds, [])), sorted(names))
+        self.assertEqual(mutants.third_of(names, 703), thirds[0])
+        self.assertGreaterEqual(mutants.turn_of_this_commit(), 0)
+
     def test_without_the_commit_every_task_is_touched(self):
         self.assertIsNone(mutants.changed_since("0" * 40))
         self.assertTrue(mutants.is_touched(manifest.load().task(3), None))

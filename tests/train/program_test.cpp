@@ -1,15 +1,19 @@
 // The program as a script sees it: exit codes, what is printed where, and what is left behind.
+#include "program/program.h"
 #include "io/file_io.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 
 #include "train/program.h"
 
+#include <fmt/format.h>
+
 #include <csignal>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace fsdp::train {
@@ -250,6 +254,17 @@ TEST_CASE("an output that cannot be written is no success", "[program]") {
     const Finished closed = run_command(folder, command + " >&-");
     CHECK(closed.code == 1);
     CHECK_THAT(closed.err, contains("the standard output cannot be written: Bad file"));
+  }
+}
+
+TEST_CASE("each program says its release", "[program]") {
+  const TemporaryFolder folder;
+  for (const auto& [name, path] : {std::pair{"unshard-train", FSDP_TRAIN_PROGRAM},
+                                   std::pair{"unshard-report", FSDP_REPORT_PROGRAM},
+                                   std::pair{"unshard-demo", FSDP_DEMO_PROGRAM}}) {
+    const Finished done = run_command(folder, fmt::format("'{}' --version", path));
+    CHECK(done.code == 0);
+    CHECK(done.out == fmt::format("{} {}\n", name, program::version()));
   }
 }
 

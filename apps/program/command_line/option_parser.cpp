@@ -30,7 +30,10 @@ struct OptionParser::App : CLI::App {
 };
 
 OptionParser::OptionParser(const std::string& program, const std::string& description)
-    : app_(std::make_unique<App>(description, program)) {}
+    : app_(std::make_unique<App>(description, program)) {
+  app_->set_version_flag("--version", program + " " + std::string(version()),
+                         "Print the release and exit");
+}
 
 OptionParser::~OptionParser() = default;
 
@@ -92,7 +95,9 @@ std::optional<int> OptionParser::parse(int argc, const char* const* argv) {
     if (app_->exit(error, out, err) != 0) {
       throw InputError(printable(error.what(), 400) + "; --help shows the options");
     }
-    print_line(out.str());
+    std::string text = out.str();
+    if (text.ends_with('\n')) text.pop_back();
+    print_line(text);
     return 0;
   }
 }

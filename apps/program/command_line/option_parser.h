@@ -15,7 +15,7 @@ namespace fsdp::program {
 /// outlive it. An option that is not given leaves its variable as it is.
 class OptionParser {
  public:
-  /// Both are for --help, which every program has.
+  /// Both are for --help, which every program has, as it has --version.
   OptionParser(const std::string& program, const std::string& description);
   ~OptionParser();
   OptionParser(const OptionParser&) = delete;
@@ -44,7 +44,8 @@ class OptionParser {
   /// Words that no option explains are kept, not refused.
   void keep_unknown_words();
 
-  /// Nothing if the program goes on; otherwise it was asked for help, and this is its exit code.
+  /// Nothing if the program goes on; otherwise it was asked for help or for its release, and this is
+  /// its exit code.
   /// @throws InputError naming the option that is wrong.
   std::optional<int> parse(int argc, const char* const* argv);
   /// After parse: the words that no option explains, in their order.
