@@ -41,10 +41,12 @@ _LEFT_OUT = [
     r"docs/(instructors|syllabus)\.md", r"docs/board/.*",
     r"tests/cuda_on_host/.*", r"tests/support/cuda_on_card/.*", r"tests/cuda(_fsdp|_train)?/.*",
     r"tests/mpi/(cuda_.*|cards\.py)",
-    r"\.git(?!ignore$).*",
+    r"\.git(?!(ignore|attributes)$).*",
     r"build/.*", r".*\.kept-[0-9]+",
 ]
 _OWN = r"tasks/[a-z0-9_]+/([a-z0-9_]+\.cpp|answers\.toml)"  # files that belong to the student
+# The workflows of a student's repository on GitHub; the tree's own are in .github/workflows/.
+_WORKFLOWS = "apps/course/github/"
 
 
 # Targets for work on the project itself: they need git, other compilers, or what a kit leaves out.
@@ -93,6 +95,11 @@ def belongs(name: str, given: set[int], update: bool) -> bool:
     return not any(re.fullmatch(pattern, name) for pattern in _LEFT_OUT)
 
 
+def place(name: str) -> str:
+    """Where a kit has a file of the tree."""
+    return re.sub(f"^{_WORKFLOWS}", ".github/workflows/", name)
+
+
 def without_instructor(makefile: str) -> str:
     """The Makefile without the targets that need what a kit does not hold."""
     kept = re.sub(r"# ---- for instructors.*?# ---- end\n+", "", makefile, flags=re.S)
@@ -134,7 +141,7 @@ def with_given(text: str, given: set[int]) -> str:
 def contents(root: Path, course: manifest.Manifest, given: set[int], update: bool,
              build: Path) -> dict[str, bytes]:
     """The files of a kit, by path."""
-    found = {name: (root / name).read_bytes() for name in files_of_tree(root)
+    found = {place(name): (root / name).read_bytes() for name in files_of_tree(root)
              if belongs(name, given, update)}
     found["Makefile"] = without_instructor(found["Makefile"].decode()).encode()
     for name in ("README.md", "writeup/README.md", "docs/architecture.md"):

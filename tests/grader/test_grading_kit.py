@@ -27,12 +27,15 @@ class Kit(unittest.TestCase):
                      "apps/course/questions/reference_task3.py", "tests/grader/mutants.py",
                      "apps/course/grade.py", "docs/instructors.md", "docs/syllabus.md",
                      "docs/board/task3.md", ".ci/run", ".gitmodules",
+                     ".github/workflows/tests.yml", ".github/workflows/pages.yml",
                      "tests/cuda_on_host/collectives_test.cpp", "tests/cuda/copy_test.cpp",
                      "tasks/task3_forward/forward.cpp.kept-1", "build/submission.tar.gz"):
             self.assertFalse(kit.belongs(name, set(), False), name)
 
     def test_what_the_loop_needs_is(self):
         for name in ("Makefile", "CMakeLists.txt", ".gitignore", "common/base/check.h",
+                     ".gitattributes", ".devcontainer/devcontainer.json", "Dockerfile",
+                     ".dockerignore", "common/scripts/install.sh",
                      "tests/task3/cases.h", "tests/task3/public_cases.cpp", "apps/course/audit.py",
                      "apps/course/course.py", "apps/course/points.toml", "writeup/README.md",
                      "apps/course/showing.py", "apps/show/show_task3.cpp",
@@ -40,6 +43,17 @@ class Kit(unittest.TestCase):
                      "tasks/task3_forward/forward.h", "tests/graded/runner.cpp",
                      "tests/support/cuda_on_host/fiber.cpp", "docs/cuda_stand_in.md"):
             self.assertTrue(kit.belongs(name, set(), True), name)
+
+    @unittest.skipUnless(FULL_TREE, "a kit has them in their places")
+    def test_a_kit_has_the_workflows_of_a_students_repository_and_no_others(self):
+        names = [name for name in kit.files_of_tree(manifest.ROOT)
+                 if kit.belongs(name, set(), True)]
+        placed = [kit.place(name) for name in names]
+        self.assertEqual([name for name in placed if name.startswith(".github")],
+                         [".github/workflows/tasks.yml"])
+        moved = [name for name, there in zip(names, placed) if name != there]
+        self.assertEqual(moved, ["apps/course/github/tasks.yml"])
+        self.assertEqual(len(set(placed)), len(names))
 
     @unittest.skipUnless(FULL_TREE, "a kit is what is left of it")
     def test_what_a_kit_compiles_is_there(self):
