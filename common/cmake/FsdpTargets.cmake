@@ -22,17 +22,20 @@ endfunction()
 
 # fsdp_precompile_headers(NAME OPTIONS): the standard headers, which otherwise take half of the time of
 # most files of the library. All targets without options of their own share one precompiled header. In
-# the preset grade alone: elsewhere a file must include what it uses, and ccache does better.
+# the preset grade, and under sanitizers: in release a file must include what it uses, and ccache does
+# better, as it does in grade.
+set(fsdp_precompiled <algorithm> <array> <cstdint> <filesystem> <functional> <map> <memory> <mutex>
+  <optional> <string> <string_view> <thread> <utility> <vector> <fmt/format.h>)
 function(fsdp_precompile_headers name options)
-  if(NOT CMAKE_BUILD_TYPE STREQUAL Grade OR CMAKE_CXX_COMPILER_LAUNCHER)
+  if(CMAKE_BUILD_TYPE STREQUAL Debug)
+    # Compiled once for each sanitizer: a cache has nothing to give.
+  elseif(NOT CMAKE_BUILD_TYPE STREQUAL Grade OR CMAKE_CXX_COMPILER_LAUNCHER)
     return()
   endif()
   if(TARGET fsdp_base AND NOT name STREQUAL fsdp_base AND NOT options)
     target_precompile_headers(${name} REUSE_FROM fsdp_base)
   else()
-    target_precompile_headers(${name} PRIVATE <algorithm> <array> <cstdint> <filesystem> <functional>
-      <map> <memory> <mutex> <optional> <string> <string_view> <thread> <utility> <vector>
-      <fmt/format.h>)
+    target_precompile_headers(${name} PRIVATE ${fsdp_precompiled})
   endif()
 endfunction()
 
@@ -56,15 +59,31 @@ function(fsdp_compile_alone)
   endif()
 endfunction()
 
-# fsdp_test(NAME LABELS … DEPENDS lib… SOURCES file…): a Catch2 program, one ctest entry a test case.
-# The target tests_<label> builds the programs of a label.
+# fsdp_test(NAME LABELS … DEPENDS lib… SOURCES file… [ONLY spec]): a Catch2 program, one ctest entry a
+# test case, of those that fit the spec. The target tests_<label> builds the programs of a label.
 function(fsdp_test name)
-  cmake_parse_arguments(ARG "" "" "DEPENDS;SOURCES;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "ONLY" "DEPENDS;SOURCES;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} fsdp_test_main)
   # Assertions expand to much code that runs once: optimizing it costs half the build time.
   target_compile_options(${name} PRIVATE -O1)
   fsdp_compile_together(${name})
+  if(CMAKE_BUILD_TYPE STREQUAL Debug)  # see fsdp_precompile_headers
+    if(NOT TARGET fsdp_precompiled_tests)
+      file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/precompiled_tests.cpp CONTENT "")
+      add_library(fsdp_precompiled_tests OBJECT ${PROJECT_BINARY_DIR}/precompiled_tests.cpp)
+      target_compile_options(fsdp_precompiled_tests PRIVATE ${quick_to_compile})
+      target_include_directories(fsdp_precompiled_tests PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+      target_link_libraries(fsdp_precompiled_tests PRIVATE fsdp_options fmt::fmt
+        Catch2::Catch2WithMain)
+      target_precompile_headers(fsdp_precompiled_tests PRIVATE ${fsdp_precompiled}
+        ${PROJECT_SOURCE_DIR}/tests/support/catch.h)
+    endif()
+    target_precompile_headers(${name} REUSE_FROM fsdp_precompiled_tests)
+  endif()
+  if(ARG_ONLY)
+    set(spec TEST_SPEC ${ARG_ONLY})
+  endif()
   fsdp_discover_tests(${name} "${ARG_LABELS}")
 endfunction()
 
@@ -76,7 +95,7 @@ function(fsdp_discover_tests name labels)
     set(strict EXTRA_ARGS --warn NoTests)
   endif()
   # The timeout is for endless loops only: no test comes near it, sanitizers included.
-  catch_discover_tests(${name} TEST_PREFIX "${name}: " ${strict}
+  catch_discover_tests(${name} ${spec} TEST_PREFIX "${name}: " ${strict}
     PROPERTIES LABELS "${labels}" TIMEOUT 300 ${ARGN})
   foreach(label ${labels})
     if(NOT TARGET tests_${label})
