@@ -25,7 +25,7 @@ using namespace fsdp;
 std::pair<Tensor, Tensor> batch_of(int rank, const nn::TransformerConfig& model) {
   std::vector<std::int32_t> tokens, targets;
   for (std::int64_t sequence = 0; sequence < 2; ++sequence) {
-    std::int64_t token = 7 * rank + 2 * sequence + 1;
+    std::int64_t token = std::int64_t{7} * rank + 2 * sequence + 1;
     for (int i = 0; i < 8; ++i) {
       tokens.push_back(static_cast<std::int32_t>(token % model.vocab_size));
       token = 3 * token + 5;

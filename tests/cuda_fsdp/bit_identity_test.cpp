@@ -83,7 +83,7 @@ TEST_CASE("on a CUDA device, losses and parameters are near those of the CPU", "
 }
 
 TEST_CASE("on a CUDA device, the options that trade memory for time change no bit",
-          "[fsdp][stand-in]") {
+          "[fsdp][stand-in][long]") {
   TrainingCase base = cuda_case();
   base.recipe.clip = 0.1;
   TrainingCase in_bf16 = base;
@@ -145,7 +145,8 @@ TEST_CASE("with shards in the memory of the host, a CUDA device computes the sam
   }
 }
 
-TEST_CASE("with its optimizer in the memory of the host, ZeRO computes the same bits", "[fsdp]") {
+TEST_CASE("with its optimizer in the memory of the host, ZeRO computes the same bits",
+          "[fsdp][long]") {
   TrainingCase base = cuda_case();
   base.micro_batches = 4;
   base.recipe.clip = 0.1;

@@ -76,7 +76,7 @@ TEST_CASE("a CUDA device holds the bytes of the fake device, rounded up to 512",
   CHECK(difference_from_fake(in_16_bits) == "");
 }
 
-TEST_CASE("with offload, a CUDA device holds the bytes of the fake device", "[fsdp]") {
+TEST_CASE("with offload, a CUDA device holds the bytes of the fake device", "[fsdp][long]") {
   for (const bool with_gradients : {false, true}) {
     MemoryCase test_case = odd_case(Strategy::fsdp, 2);
     test_case.options.recipe.sharding.offload = {.params = true, .grads = with_gradients};

@@ -5,7 +5,7 @@
 namespace fsdp::testing {
 
 // Shards cut the embedding (13, 12) within row 6 (W = 2 and 4) and row 4 (W = 3).
-TEST_CASE("on a CUDA device, the embedding gives the row of padding no gradient", "[fsdp]") {
+TEST_CASE("on a CUDA device, the embedding gives the row of padding no gradient", "[fsdp][long]") {
   struct Place {
     Strategy strategy;
     int world_size;

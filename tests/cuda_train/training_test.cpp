@@ -203,7 +203,7 @@ TEST_CASE("ZeRO steps in the memory of the host, and changes no bit", "[train]")
   }
 }
 
-TEST_CASE("a training goes through cards and the CPU, and its model too", "[train]") {
+TEST_CASE("a training goes through cards and the CPU, and its model too", "[train][long]") {
   const RunResult expected = train(lazy(), {{"--training.steps=4"}});
   TemporaryFolder folder;
   const Words saved = {"--checkpoint.folder=" + (folder.path() / "checkpoints").string()};
@@ -278,7 +278,8 @@ TEST_CASE("NCCL needs a card for each rank", "[train][stand-in]") {
         "the 4 ranks, and this machine has 2; use canonical, with which ranks share cards");
 }
 
-TEST_CASE("real mode of an estimate measures on the cards what the bound says", "[estimate]") {
+TEST_CASE("real mode of an estimate measures on the cards what the bound says",
+          "[estimate][long]") {
   for (const Words& placed_on :
        {Words{}, placed("ddp", 2), placed("zero2", 3), placed("fsdp", 4)}) {
     for (const Words& more : {Words{},

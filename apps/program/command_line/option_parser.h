@@ -44,8 +44,8 @@ class OptionParser {
   /// Words that no option explains are kept, not refused.
   void keep_unknown_words();
 
-  /// Nothing if the program goes on; otherwise it was asked for help or for its release, and this is
-  /// its exit code.
+  /// Nothing if the program goes on; else it was asked for help or its release, and this is its
+  /// exit code.
   /// @throws InputError naming the option that is wrong.
   std::optional<int> parse(int argc, const char* const* argv);
   /// After parse: the words that no option explains, in their order.
