@@ -7,6 +7,7 @@
 #include "autograd/functions.h"
 #include "comm/world.h"
 #include "nn/transformer.h"
+#include "program/program.h"
 #include "task7_integration/integration.h"
 
 #include <fmt/format.h>
@@ -59,10 +60,8 @@ void train(ProcessGroup& group) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
+  return program::run("first_training", [&] {
     run_ranks(argc > 1 ? std::atoi(argv[1]) : 4, train);
-  } catch (const std::exception& error) {
-    if (process_rank() == 0) fmt::print(stderr, "error: {}\n", error.what());
-    return 1;
-  }
+    return 0;
+  });
 }

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "comm/world.h"
 #include "nn/layers.h"
+#include "program/program.h"
 #include "task7_integration/integration.h"
 
 #include <fmt/format.h>
@@ -135,10 +136,8 @@ void train(ProcessGroup& group) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
+  return program::run("own_model", [&] {
     run_ranks(argc > 1 ? std::atoi(argv[1]) : 4, train);
-  } catch (const std::exception& error) {
-    if (process_rank() == 0) fmt::print(stderr, "error: {}\n", error.what());
-    return 1;
-  }
+    return 0;
+  });
 }

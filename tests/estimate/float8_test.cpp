@@ -77,6 +77,8 @@ TEST_CASE("what is not known of float8 is refused by name", "[estimator][titan][
            {"[model]\nflavor = \"8B\"\nconverters = [\"float8\", \"mx\"]\n",
             "model.converters: is [ 'float8', 'mx' ], must be empty, or float8 alone"},
            {"[model]\nflavor = \"8B\"\nconverters = [\"mx\"]\n", "model.converters: is [ 'mx' ]"},
+           {"[model]\nflavor = \"8B\"\nconverters = [\"mx\"]\n[mx]\nrecipe_name = \"mxfp8\"\n",
+            "model.converters: is [ 'mx' ]"},
            {kConverted + "[float8]\nrecipe_name = \"rowwise\"\n",
             "float8.recipe_name: is rowwise, must be tensorwise"},
            {kConverted + "[float8]\nemulate = true\n", "float8.emulate: is true, must be false"},

@@ -305,16 +305,17 @@ void read_float8(const Parts& parts, TitanKeys& titan) {
   const std::string prefix = section;  // clang 14 captures no structured binding
   const auto option = [&](const char* name) { return parts.find({(prefix + name).c_str()}); };
   const Setting* recipe = option("recipe_name");
-  if (recipe != nullptr && recipe->value != "" && recipe->value != "tensorwise") {
+  if (unknown.empty() && recipe != nullptr && recipe->value != "" &&
+      recipe->value != "tensorwise") {
     unknown = Parts::refusal(*recipe, "tensorwise: of float8's recipes, its bytes alone are known");
   }
   const Setting* emulate = option("emulate");
-  if (Parts::flag(emulate)) {
+  if (unknown.empty() && Parts::flag(emulate)) {
     unknown = Parts::refusal(*emulate, "false: what an emulation holds is not known");
   }
   const Setting* filter = option("filter_fqns");
   const std::vector<std::string> kept = words_of(filter);
-  if (std::ranges::any_of(kept, keeps_a_part)) {
+  if (unknown.empty() && std::ranges::any_of(kept, keeps_a_part)) {
     unknown = Parts::refusal(*filter,
                              "output, or empty: the bytes are known of blocks whose products are "
                              "all in float8");
