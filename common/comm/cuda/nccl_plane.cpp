@@ -30,7 +30,7 @@ class NcclPlane final : public threads::DevicePlane {
   /// @returns for every rank, what marks the end of its part
   std::vector<std::unique_ptr<StreamEvent>> start(const control::Group& group,
                                                   const std::vector<Collective>& calls) {
-    // Before the plane's own mutex: a thread that waits at the gate must not keep others from check().
+    // Before the plane's own mutex: a thread that waits at the gate keeps nobody from check().
     const std::shared_lock launching(driver_gate());
     const std::lock_guard lock(mutex_);
     look_for_failures();
