@@ -22,14 +22,13 @@ endfunction()
 
 # fsdp_precompile_headers(NAME OPTIONS): the standard headers, which otherwise take half of the time of
 # most files of the library. All targets without options of their own share one precompiled header. In
-# the preset grade, and under sanitizers: in release a file must include what it uses, and ccache does
-# better, as it does in grade.
+# the preset grade, and under sanitizers, where no file is compiled twice: in release a file must include
+# what it uses, and ccache does better, as it does in grade.
 set(fsdp_precompiled <algorithm> <array> <cstdint> <filesystem> <functional> <map> <memory> <mutex>
   <optional> <string> <string_view> <thread> <utility> <vector> <fmt/format.h>)
 function(fsdp_precompile_headers name options)
-  if(CMAKE_BUILD_TYPE STREQUAL Debug)
-    # Compiled once for each sanitizer: a cache has nothing to give.
-  elseif(NOT CMAKE_BUILD_TYPE STREQUAL Grade OR CMAKE_CXX_COMPILER_LAUNCHER)
+  if(NOT CMAKE_BUILD_TYPE STREQUAL Debug
+      AND (NOT CMAKE_BUILD_TYPE STREQUAL Grade OR CMAKE_CXX_COMPILER_LAUNCHER))
     return()
   endif()
   if(TARGET fsdp_base AND NOT name STREQUAL fsdp_base AND NOT options)
@@ -68,17 +67,7 @@ function(fsdp_test name)
   # Assertions expand to much code that runs once: optimizing it costs half the build time.
   target_compile_options(${name} PRIVATE -O1)
   fsdp_compile_together(${name})
-  if(CMAKE_BUILD_TYPE STREQUAL Debug)  # see fsdp_precompile_headers
-    if(NOT TARGET fsdp_precompiled_tests)
-      file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/precompiled_tests.cpp CONTENT "")
-      add_library(fsdp_precompiled_tests OBJECT ${PROJECT_BINARY_DIR}/precompiled_tests.cpp)
-      target_compile_options(fsdp_precompiled_tests PRIVATE ${quick_to_compile})
-      target_include_directories(fsdp_precompiled_tests PRIVATE ${PROJECT_SOURCE_DIR}/tests)
-      target_link_libraries(fsdp_precompiled_tests PRIVATE fsdp_options fmt::fmt
-        Catch2::Catch2WithMain)
-      target_precompile_headers(fsdp_precompiled_tests PRIVATE ${fsdp_precompiled}
-        ${PROJECT_SOURCE_DIR}/tests/support/catch.h)
-    endif()
+  if(TARGET fsdp_precompiled_tests)
     target_precompile_headers(${name} REUSE_FROM fsdp_precompiled_tests)
   endif()
   if(ARG_ONLY)
