@@ -1,7 +1,7 @@
 // Whether the values of a configuration, each right by itself, fit together.
 #include "base/check.h"
 #include "base/printable.h"
-#include "comm/mpi/job.h"
+#include "comm/mpi/launch.h"
 #include "config/config.h"
 #include "config/keys.h"
 #include "device/accelerator.h"
@@ -73,8 +73,9 @@ void check_device(TrainConfig& config) {
   }
   if (const auto launch = mpi::launched(); launch && !is_single) {
     refuse_if(!is_nccl, config, "parallel.device_collectives",
-              "is canonical, which adds between ranks that are threads, but mpirun has started "
-              "this program; set it to nccl, or start the program without mpirun");
+              "is canonical, which adds between ranks that are threads, but {} has started this "
+              "program; set it to nccl, or start the program alone",
+              launch->by());
     // A launcher may show each process one card of its own. If it is the same, NCCL says so.
     refuse_if(count > 1 && count < launch->size_here, config, "parallel.device_collectives",
               "is nccl, which needs a card for each of the {} processes on this machine, and it "

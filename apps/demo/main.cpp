@@ -1,7 +1,7 @@
 // The main job: a small model learns this repository's own text, in one process and sharded over 1,
 // 2 and 4 ranks, and every bit of every parameter is the same at the end. Under mpirun, ranks are
 // threads first, and then processes.
-#include "comm/mpi/job.h"
+#include "comm/mpi/launch.h"
 #include "comm/world.h"
 #include "demo/five_strategies.h"
 #include "demo/tables.h"

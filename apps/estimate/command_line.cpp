@@ -2,7 +2,7 @@
 
 #include "base/check.h"
 #include "base/printable.h"
-#include "comm/mpi/job.h"
+#include "comm/mpi/launch.h"
 #include "config/explain.h"
 #include "estimate/framework_choice.h"
 #include "plan/quantity.h"
@@ -45,7 +45,7 @@ void take_file(CommandLine& line) {
 /// As a shell takes them.
 std::string quoted(int argc, const char* const* argv) {
   const auto launch = mpi::launched();
-  std::string text = launch ? fmt::format("mpirun -np {} ", launch->size) : "";
+  std::string text = launch ? fmt::format("{} {} ", launch->command(), launch->size) : "";
   text += "unshard-estimate";
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
@@ -230,9 +230,9 @@ EstimatorConfig configure(const CommandLine& line) {
   }
   if (config.is_real && line.rank != 0 && mpi::launched()) {
     throw InputError(fmt::format(
-        "--rank: is {}, but under mpirun process 0 speaks, of its own memory; leave it out, or "
-        "start the program without mpirun",
-        line.rank));
+        "--rank: is {}, but of processes that {} has started, the first speaks, of its own memory; "
+        "leave it out, or start the program alone",
+        line.rank, mpi::launched()->by()));
   }
   if (line.rank >= config.train.recipe.ranks) {
     throw InputError(fmt::format("--rank: is {}, but there are {} ranks; use at most {}", line.rank,

@@ -1,5 +1,5 @@
 // An estimate as text, section by section.
-#include "comm/mpi/job.h"
+#include "comm/mpi/launch.h"
 #include "estimate/estimate.h"
 #include "estimate/explanations.h"
 #include "estimate/text_table.h"

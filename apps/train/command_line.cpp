@@ -1,7 +1,7 @@
 #include "train/command_line.h"
 
 #include "base/check.h"
-#include "comm/mpi/job.h"
+#include "comm/mpi/launch.h"
 #include "program/command_line/option_parser.h"
 #include "train/launch.h"
 
@@ -12,18 +12,23 @@
 namespace fsdp::train {
 namespace {
 
-/// mpirun decides whether ranks are processes.
+/// A launcher decides whether ranks are processes.
 void check_backend(const CommandLine& line, std::int64_t ranks) {
-  const bool by_mpirun = mpi::launched().has_value();
-  if (!by_mpirun && line.backend == "mpi") {
-    throw InputError(
-        fmt::format("--backend mpi: needs mpirun, which starts one process per rank: mpirun -np {} "
-                    "unshard-train … (see docs/running.md)",
-                    ranks));
+  const auto launch = mpi::launched();
+  const bool is_mpi = line.backend == "mpi";
+  if (launch ? is_mpi && launch->meeting : is_mpi || line.backend == "processes") {
+    mpi::Launch needed;
+    if (!is_mpi) needed.meeting.emplace();
+    throw InputError(fmt::format(
+        "--backend {}: needs {}, which starts one process per rank: {} {} unshard-train … (see "
+        "docs/running.md)",
+        line.backend, needed.by(), needed.command(), ranks));
   }
-  if (by_mpirun && line.backend == "threads") {
+  if (launch && line.backend == "threads") {
     throw InputError(
-        "--backend threads: under mpirun ranks are processes; start the program without mpirun");
+        fmt::format("--backend threads: {} has started this program, so ranks are processes; start "
+                    "it alone",
+                    launch->by()));
   }
 }
 
@@ -44,7 +49,7 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
   options.add_text("--strategy", strategy, "single, ddp, zero1, zero2 or fsdp (parallel.strategy)");
   options.add_text("--ranks", ranks, "number of ranks W (parallel.ranks)");
   options.add_text("--device", device, "where ranks compute: cpu or cuda (training.device)");
-  options.add_choice("--backend", line.backend, {"threads", "mpi"},
+  options.add_choice("--backend", line.backend, {"threads", "processes", "mpi"},
                      "what ranks are: threads, or processes that mpirun starts, one each");
   options.add_text("--summary", line.summary, "write losses, memory and fingerprint here, as JSON");
   options.add_text(

@@ -14,15 +14,15 @@ namespace fsdp::train {
 
 /// What a user asks of unshard-train; "" and null = not given.
 struct CommandLine {
-  std::optional<std::string> config;               ///< path of a TOML file
-  std::optional<std::string> deepspeed;            ///< path of a DeepSpeed configuration
-  std::optional<std::string> summary;              ///< path to write
-  std::optional<std::string> export_folder;        ///< to write
-  std::optional<std::string> picture;              ///< folder to write
-  std::optional<std::string> eval;                 ///< evaluate on this, and train nothing
-  std::optional<std::string> explain;              ///< print what becomes of each key of this
-  std::string backend;                             ///< "threads", "mpi"; "" = as it was started
-  std::vector<std::string> overrides;              ///< --section.key VALUE, as written
+  std::optional<std::string> config;         ///< path of a TOML file
+  std::optional<std::string> deepspeed;      ///< path of a DeepSpeed configuration
+  std::optional<std::string> summary;        ///< path to write
+  std::optional<std::string> export_folder;  ///< to write
+  std::optional<std::string> picture;        ///< folder to write
+  std::optional<std::string> eval;           ///< evaluate on this, and train nothing
+  std::optional<std::string> explain;        ///< print what becomes of each key of this
+  std::string backend;                 ///< "threads", "processes", "mpi"; "" = as it was started
+  std::vector<std::string> overrides;  ///< --section.key VALUE, as written
   std::map<std::string, std::string> short_forms;  ///< of keys, by key
 };
 

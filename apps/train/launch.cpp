@@ -1,7 +1,7 @@
 #include "train/launch.h"
 
 #include "base/check.h"
-#include "comm/mpi/job.h"
+#include "comm/mpi/launch.h"
 
 #include <fmt/format.h>
 
@@ -18,9 +18,9 @@ void check_launch(const config::TrainConfig& config) {
   const std::int64_t ranks = config.recipe.ranks;
   if (!launch || ranks == launch->size) return;
   throw InputError(fmt::format(
-      "command line: parallel.ranks: is {}, but mpirun has started {} process{}; leave it out, or "
-      "start the program with mpirun -np {}",
-      ranks, launch->size, launch->size == 1 ? "" : "es", ranks));
+      "command line: parallel.ranks: is {}, but {} has started {} process{}; leave it out, or "
+      "start the program with {} {}",
+      ranks, launch->by(), launch->size, launch->size == 1 ? "" : "es", launch->command(), ranks));
 }
 
 }  // namespace fsdp::train

@@ -1,7 +1,7 @@
 #include "train/memory_check.h"
 
 #include "base/check.h"
-#include "comm/mpi/job.h"
+#include "comm/mpi/launch.h"
 #include "device/context.h"
 #include "paper/rough_sizes.h"
 #include "train/bound.h"

@@ -1,6 +1,6 @@
 #include "train/ranks.h"
 
-#include "comm/mpi/job.h"
+#include "comm/mpi/launch.h"
 #include "comm/mpi/world.h"
 #include "comm/thread_world.h"
 #include "device/accelerator.h"

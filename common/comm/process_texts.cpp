@@ -1,7 +1,7 @@
 #include "comm/process_texts.h"
 
 #include "comm/gather_texts.h"
-#include "comm/mpi/job.h"
+#include "comm/mpi/launch.h"
 #include "comm/world.h"
 
 #include <cstring>

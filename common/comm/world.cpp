@@ -1,14 +1,29 @@
 #include "comm/world.h"
 
 #include "base/check.h"
-#include "comm/mpi/job.h"
+#include "comm/mpi/launch.h"
 #include "comm/mpi/world.h"
 #include "comm/thread_world.h"
 
+#include <exception>
+
 namespace fsdp {
 
+namespace {
+
+// For whoever reports an error, which may be that the launcher's variables are wrong.
+mpi::Launch launch_or_none() noexcept {
+  try {
+    return mpi::launched().value_or(mpi::Launch{});
+  } catch (const std::exception&) {
+    return {};
+  }
+}
+
+}  // namespace
+
 int process_rank() {
-  static const int rank = mpi::launched().value_or(mpi::Launch{}).rank;
+  static const int rank = launch_or_none().rank;
   return rank;
 }
 
@@ -18,7 +33,7 @@ void in_every_process(const std::function<void()>& body) {
 }
 
 bool is_known_to_all_processes(const std::string& message) {
-  return mpi::launched() && message == mpi::common_failure();
+  return launch_or_none().size > 1 && message == mpi::common_failure();
 }
 
 void run_ranks(const RankOptions& options, const std::function<void(ProcessGroup&)>& body) {

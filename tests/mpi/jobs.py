@@ -1,4 +1,4 @@
-"""Jobs of mpirun, as tests start and watch them.
+"""Jobs of mpirun or unshard-launch, as tests start and watch them.
 
 The main program of a test is called with MPIRUN_SCRIPT MPIRUN PROGRAM. Only ctest has a clock: a job
 that hangs is a test that does not end.
@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 SCRIPT, MPIRUN, PROGRAM = sys.argv[1:4]
+IS_TCP = Path(MPIRUN).name == "unshard-launch"
 
 
 def processes(mark: str) -> list[int]:
@@ -38,9 +39,14 @@ def ranks(mark: str) -> dict[int, int]:
             continue
         for setting in Path(f"/proc/{process}/environ").read_text().split("\0"):
             name, _, value = setting.partition("=")
-            if name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK"):
+            if name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "RANK"):
                 found[int(value)] = process
     return found
+
+
+def popen(words: Sequence[str], environment: dict[str, str]) -> subprocess.Popen:
+    return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, text=True, env=environment)
 
 
 class JobTest(unittest.TestCase):
@@ -56,10 +62,8 @@ class JobTest(unittest.TestCase):
 
     def start(self, ranks: int, *words: str, program: Sequence[str] = (PROGRAM,)
               ) -> subprocess.Popen:
-        return subprocess.Popen(
-            [*self.before, "sh", SCRIPT, MPIRUN, str(ranks), *program, *words],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            env=self.environment)
+        return popen([*self.before, "sh", SCRIPT, MPIRUN, str(ranks), *program, *words],
+                     self.environment)
 
     def run_job(self, ranks: int, *words: str, program: Sequence[str] = (PROGRAM,)
                 ) -> tuple[int, str]:

@@ -7,6 +7,7 @@ PROGRAM is misbehave.cpp's.
 
 import os
 import signal
+import unittest
 
 import jobs
 
@@ -68,6 +69,13 @@ class Misbehavior(jobs.JobTest):
         self.assertNotEqual(code, 0, said)
         self.assertIn("boom", said)
 
+    @unittest.skipUnless(jobs.IS_TCP, "what MPI does then is its own affair")
+    def test_without_checks_another_size_ends_all_where_the_data_come(self):
+        self.environment["FSDP_MPI_UNCHECKED"] = "1"
+        code, said = self.run_mode("resizes")
+        self.assertNotEqual(code, 0, said)
+        self.assertRegex(said, r"rank \d has sent (16|20) bytes where rank \d expects (20|16): they")
+
     def test_whether_calls_are_checked_is_0_or_1(self):
         self.environment["FSDP_MPI_UNCHECKED"] = "yes"
         code, said = self.run_mode("good")
@@ -88,6 +96,9 @@ class Misbehavior(jobs.JobTest):
     def test_a_rank_that_is_killed(self):
         code, said = self.run_mode("dies")
         self.assertNotEqual(code, 0, said)
+        if jobs.IS_TCP:
+            self.assertIn("has lost rank 1: its process has ended without a word", said)
+            self.assertIn("unshard-launch: rank 1 was ended by signal 9", said)
 
     def test_a_rank_that_ends_its_program_in_the_middle(self):
         code, said = self.run_mode("exits")

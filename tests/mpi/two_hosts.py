@@ -1,20 +1,25 @@
 """Two hosts, which are two network namespaces of this machine with a cable between them.
 
-mpirun starts ranks on the other host as it would by ssh. Needs a user who may make namespaces: root,
+mpirun starts ranks on the other host as it would by ssh; unshard-launch is started on both. Needs a user who may make namespaces: root,
 outside of most containers. Skipped with MPICH: over TCP between hosts, the MPI_Finalize of Debian's
 MPICH 4.0 does not return, whatever the program did before.
 """
 
 import contextlib
 import os
+import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import jobs
 import trainings
 
 CABLE = "cable"
+ADDRESSES = ("10.99.0.1", "10.99.0.2")
+# Runs the words behind it on a host.
+ON_HOST = ("unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"')
 # Called like ssh: with options, a host and a command.
 AGENT = """#!/bin/sh
 while [ "$1" != "{host}" ]; do shift; done
@@ -68,21 +73,30 @@ class TwoHostsTest(trainings.TrainingTest):
         a, b = self.hosts
         ip("link", "add", "name", CABLE, "netns", a, "type", "veth",
            "peer", "name", CABLE, "netns", b)
-        addresses = ["10.99.0.1", "10.99.0.2"]
-        for host, address in zip(self.hosts, addresses):
+        for host, address in zip(self.hosts, ADDRESSES):
             ip("-n", host, "address", "add", f"{address}/24", "dev", CABLE)
             ip("-n", host, "link", "set", CABLE, "up")
             ip("-n", host, "link", "set", "lo", "up")
         host_file = self.folder / "hosts"
         agent = self.folder / "agent"
-        agent.write_text(AGENT.format(host=addresses[1], namespace=b))
+        agent.write_text(AGENT.format(host=ADDRESSES[1], namespace=b))
         agent.chmod(0o755)
-        self.before = ["ip", "netns", "exec", a, "unshare", "--uts", "sh", "-c",
-                       'hostname "$0" && exec "$@"', a]
-        host_file.write_text("".join(f"{address} slots={self.slots}\n" for address in addresses))
+        self.before = ["ip", "netns", "exec", a, *ON_HOST, a]
+        host_file.write_text("".join(f"{address} slots={self.slots}\n" for address in ADDRESSES))
         self.environment |= {"OMPI_MCA_orte_default_hostfile": str(host_file),
                              "OMPI_MCA_plm_rsh_agent": str(agent),
                              "OMPI_MCA_mca_base_env_list": "FSDP_MPI_SILENCE"}
+
+    def start(self, ranks: int, *words: str, program: Sequence[str] = (jobs.PROGRAM,)
+              ) -> subprocess.Popen:
+        if not jobs.IS_TCP:
+            return super().start(ranks, *words, program=program)
+        launches = [
+            shlex.join(["ip", "netns", "exec", host, *ON_HOST, host, jobs.MPIRUN, "-n",
+                        str(ranks // 2), "--machines", "2", "--machine", str(machine), "--meet",
+                        f"{ADDRESSES[0]}:29500", *program, *words])
+            for machine, host in enumerate(self.hosts)]
+        return jobs.popen(["sh", "-c", f"{launches[1]} & exec {launches[0]}"], self.environment)
 
 
 def main(reason: str):

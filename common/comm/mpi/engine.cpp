@@ -179,6 +179,10 @@ bool Engine::receive() {
   while (!end_) {
     const std::optional<Received> received = job_.receive_control();
     if (!received) break;
+    if (!received->lost.empty()) {
+      kill(
+          fmt::format("rank {} has lost rank {}: {}", job_.rank(), received->from, received->lost));
+    }
     if (received->bytes.empty()) {
       left_ = received->from;
       left_at_ = Clock::now();

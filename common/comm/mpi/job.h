@@ -1,39 +1,18 @@
 /// @file
 /// @ingroup comm
-/// The processes that mpirun has started, and the messages between them. The only door to MPI: its
-/// header is included in job_mpi.cpp and nowhere else.
+/// The processes of a job, and the messages between them: by MPI, or by TCP without it.
 #pragma once
+
+#include "comm/mpi/launch.h"
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace fsdp::mpi {
-
-/// What mpirun has told this process.
-struct Launch {
-  int rank = 0;
-  int size = 1;
-  int size_here = 1;  ///< processes on this machine
-  int rank_here = 0;  ///< this one's place among them
-};
-
-/// Null if this process was not started by an MPI launcher (mpirun, mpiexec).
-///
-/// Some launchers do not tell the place among the processes of a machine (srun --mpi=pmi2, and
-/// Slurm where machines have different numbers of them). Then it is MPI's answer, once there is a
-/// Job, and before that the whole job counts as one machine.
-std::optional<Launch> launched();
-
-/// Among the processes of one machine.
-struct Place {
-  int rank = 0;
-  int size = 1;
-};
-/// What MPI says of this process, for launched().
-void note_place(const Place& place);
 
 /// A message in flight.
 using Request = std::uintptr_t;
@@ -41,15 +20,18 @@ using Request = std::uintptr_t;
 /// A control message that has arrived.
 struct Received {
   int from = 0;
-  std::vector<std::byte> bytes;
+  std::vector<std::byte> bytes{};
+  /// Not empty: there is no message and will be none, because the connection has ended. Why.
+  std::string lost{};
 };
 
-/// This process among those of its mpirun. One thread at a time may call, whichever it is.
+/// This process among those of its launcher. One thread at a time may call, whichever it is.
 class Job {
  public:
-  /// Initializes MPI when first called; let that be the program's first thread. MPI ends with the
-  /// program.
-  /// @throws Error if this program was built without MPI, or its MPI is not the launcher's
+  /// Connects the processes when first called; let that be the program's first thread. The
+  /// connections end with the program.
+  /// @throws Error if the processes cannot find each other, or this program was built without MPI
+  ///     and its launcher needs it, or its MPI is not the launcher's
   static Job& instance();
 
   int rank() const { return rank_; }
@@ -57,37 +39,50 @@ class Job {
 
   /// Control messages: of any length but 0, copied; between two processes they arrive in order.
   /// A message of no bytes says that its sender's program has ended.
-  void send_control(int to, std::vector<std::byte> bytes);
+  virtual void send_control(int to, std::vector<std::byte> bytes) = 0;
   /// The same; has_sent_control() is false until it has been received.
-  void send_last_control(int to, std::vector<std::byte> bytes);
+  virtual void send_last_control(int to, std::vector<std::byte> bytes) = 0;
   std::optional<Received> receive_control();
   /// True if every control message has left.
-  bool has_sent_control();
+  virtual bool has_sent_control() = 0;
   /// While a world is running, a program must not end: the others wait for it.
   void set_running(bool is_running) { is_running_ = is_running; }
   bool is_running() const { return is_running_; }
 
   /// Data: the bytes must stay until is_done(). Between two processes messages match in order.
-  Request send(int to, const std::byte* bytes, std::int64_t nbytes);
-  Request receive(int from, std::byte* bytes, std::int64_t nbytes);
-  bool is_done(Request& request);
+  virtual Request send(int to, const std::byte* bytes, std::int64_t nbytes) = 0;
+  virtual Request receive(int from, std::byte* bytes, std::int64_t nbytes) = 0;
+  virtual bool is_done(Request& request) = 0;
 
-  /// Ends all processes of the job at once.
-  [[noreturn]] void kill();
-  /// "Open MPI v4.1.4"
-  std::string library() const;
+  /// Ends all processes of the job at once. Its launcher ends the others, or they see that the
+  /// connections to this one have ended.
+  [[noreturn]] static void kill();
+  /// "Open MPI v4.1.4", "TCP"
+  virtual std::string library() const = 0;
 
+  virtual ~Job() = default;
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
- private:
-  Job();
-  ~Job();  // NOLINT(performance-trivially-destructible): without MPI there is nothing to end
+ protected:
+  Job() = default;
+  virtual std::optional<Received> next_control() = 0;
+  /// A program that ends tells the others: one that still waits for it must not wait forever.
+  /// Returns when all have. In the middle of a world it ends them.
+  void say_goodbye();
 
   int rank_ = 0;
   int size_ = 1;
+
+ private:
   bool is_running_ = false;
-  [[maybe_unused]] int ended_ = 0;  // other processes whose program has ended
+  int ended_ = 0;  // other processes whose program has ended
 };
+
+/// Of processes that an MPI launcher has started.
+/// @throws Error in a build without MPI, or if this program's MPI is not the launcher's
+std::unique_ptr<Job> make_mpi_job(const Launch& launch);
+/// Of processes that meet at `launch.meeting`.
+std::unique_ptr<Job> make_tcp_job(const Launch& launch);
 
 }  // namespace fsdp::mpi

@@ -78,11 +78,11 @@ End run_world(Job& job, const RankOptions& options,
 
 void run_ranks(const RankOptions& options, const std::function<void(ProcessGroup&)>& body) {
   Job& job = Job::instance();
+  const Launch launch = launched().value_or(Launch{});
   if (options.world_size > job.size()) {  // for every process
     last_failure = fmt::format(
-        "a world of {0} ranks needs as many processes, but mpirun has started {1}; use mpirun -np "
-        "{0}",
-        options.world_size, job.size());
+        "a world of {0} ranks needs as many processes, but {1} has started {2}; use {3} {0}",
+        options.world_size, launch.by(), job.size(), launch.command());
     throw Error(last_failure);
   }
   const bool use_devices = std::ranges::any_of(
@@ -91,7 +91,7 @@ void run_ranks(const RankOptions& options, const std::function<void(ProcessGroup
     last_failure =
         "ranks that are processes exchange what is on CUDA devices by NCCL, and device_data is "
         "canonical, which is for ranks that are threads. Set it to nccl, or start the program "
-        "without mpirun.";
+        "alone.";
     throw Error(last_failure);
   }
   const End end = run_world(job, options, body);
