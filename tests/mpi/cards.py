@@ -27,7 +27,8 @@ class Cards(trainings.TrainingTest):
                 self.assertEqual(self.said.count("parameters sha256"), 1, self.said)
 
     def test_a_process_may_see_its_own_card_only(self):
-        own = ("sh", "-c", "CUDA_ON_HOST_CARDS=${OMPI_COMM_WORLD_LOCAL_RANK-$MPI_LOCALRANKID}; "
+        own = ("sh", "-c", "CUDA_ON_HOST_CARDS="
+               "${OMPI_COMM_WORLD_LOCAL_RANK-${MPI_LOCALRANKID-$LOCAL_RANK}}; "
                'export CUDA_ON_HOST_CARDS; exec "$0" "$@"', jobs.PROGRAM)
         threads = self.train("fsdp", *CARDS, *FEW, threads=3)
         processes = self.train("fsdp", *CARDS, *FEW, processes=3, program=own)
@@ -48,7 +49,8 @@ class Cards(trainings.TrainingTest):
         for ranks, words, complaint in (
                 (2, ["--device=cuda"],
                  "parallel.device_collectives (its default): is canonical, which adds between ranks that are "
-                 "threads, but mpirun has started this program; set it to nccl"),
+                 f"threads, but {'the launcher' if jobs.IS_TCP else 'mpirun'} has started this program; "
+                 "set it to nccl"),
                 (9, CARDS, "parallel.device_collectives: is nccl, which needs a card for each of the 9 "
                  "processes on this machine, and it has 8; start fewer processes here")):
             with self.subTest(ranks=ranks, words=words):

@@ -78,7 +78,7 @@ class Estimating(jobs.JobTest):
         self.assertEqual(code, 1, said)
         self.assertIn("verdict    does NOT fit", said)
         # What is to be pasted starts as many processes.
-        self.assertIn(f"to fit     mpirun -np 2 unshard-estimate {self.file}", said)
+        self.assertIn(f"to fit     {jobs.COMMAND} 2 unshard-estimate {self.file}", said)
         self.assertNotIn("--parallel.ranks 4", said)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 SCRIPT, MPIRUN, PROGRAM = sys.argv[1:4]
 IS_TCP = Path(MPIRUN).name == "unshard-launch"
+COMMAND = "unshard-launch -n" if IS_TCP else "mpirun -np"
 
 
 def processes(mark: str) -> list[int]:
