@@ -61,7 +61,6 @@ class Makefile(unittest.TestCase):
         project = (ROOT / "CMakeLists.txt").read_text(encoding="utf-8")
         release = re.search(r"project\(unshard VERSION (\S+)", project)[1]
         changelog = (ROOT / "docs/changelog.md").read_text(encoding="utf-8")
-        self.assertRegex(changelog, rf"(?m)\A# [\s\S]*?^## {re.escape(release)}\b")
         self.assertEqual(re.findall(r"(?m)^## (\S+?),? ", changelog)[0].rstrip(","), release)
 
     def test_a_program_of_your_own_is_named(self) -> None:

@@ -6,6 +6,7 @@
 #include "plan/plan.h"
 #include "plan/quantity.h"
 #include "plan/sweep.h"
+#include "program/program.h"
 #include "support/catch.h"
 #include "support/printed_text.h"
 
@@ -169,6 +170,7 @@ TEST_CASE("Every number of a sweep is that of the formulas, in JSON and in text"
     const std::vector<plan::SweepAxis> axes = plan::parse_sweep(what);
     const Sweep sweep = make_sweep(evaluator, "nano", base, axes);
     const Json json = Json::parse(sweep_json(sweep));
+    CHECK(json.at("version") == program::version());
     REQUIRE(json.at("points").size() == sweep.points.size());
     std::vector<std::string> keys;
     for (const plan::SweepAxis& axis : axes) keys.push_back(axis.key);
@@ -392,6 +394,7 @@ TEST_CASE("Every number of a plan is that of the formulas, in JSON and in text")
     base.length = each.length;
     const Plan plan = plan_of(evaluator, each.memory, each.ranks, each.batch, base);
     const Json json = Json::parse(plan_json(plan, evaluator));
+    CHECK(json.at("version") == program::version());
     CHECK(json.at("parameters") == kNano.parameter_count());
     CHECK(json.at("global_batch") == each.batch);
     CHECK(json.at("sequence_length") ==

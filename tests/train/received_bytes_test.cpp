@@ -1,5 +1,6 @@
 // What a rank receives in a step, measured, against the formula.
 #include "io/file_io.h"
+#include "program/program.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 #include "train/bound.h"
@@ -102,8 +103,9 @@ TEST_CASE("the program prints what was received, and what the formula says",
     return finished.out;
   };
   const std::string together = run("--strategy fsdp --ranks 3");
-  const nlohmann::json summary =
-      nlohmann::json::parse(testing::contents(folder / "summary.json")).at("runs").at(0);
+  const auto written = nlohmann::json::parse(testing::contents(folder / "summary.json"));
+  CHECK(written.at("version") == program::version());
+  const nlohmann::json& summary = written.at("runs").at(0);
   const auto received = summary.at("comm_bytes").get<std::int64_t>();
   CHECK(received == summary.at("comm_formula_bytes").get<std::int64_t>());
   const std::string per_step = std::to_string(received / 2);
