@@ -1,7 +1,7 @@
 // Whether the values of a configuration, each right by itself, fit together.
 #include "base/check.h"
 #include "base/printable.h"
-#include "comm/mpi/launch.h"
+#include "comm/processes/launch.h"
 #include "config/config.h"
 #include "config/keys.h"
 #include "device/accelerator.h"
@@ -71,7 +71,7 @@ void check_device(TrainConfig& config) {
   } catch (const Error& error) {
     throw InputError(config.origin("training.device") + ": is cuda: " + error.what());
   }
-  if (const auto launch = mpi::launched(); launch && !is_single) {
+  if (const auto launch = processes::launched(); launch && !is_single) {
     refuse_if(!is_nccl, config, "parallel.device_collectives",
               "is canonical, which adds between ranks that are threads, but {} has started this "
               "program; set it to nccl, or start the program alone",
@@ -82,7 +82,7 @@ void check_device(TrainConfig& config) {
               "has {}; start fewer processes here",
               launch->size_here, count);
   }
-  refuse_if(is_nccl && !mpi::launched() && count < config.recipe.ranks, config,
+  refuse_if(is_nccl && !processes::launched() && count < config.recipe.ranks, config,
             "parallel.device_collectives",
             "is nccl, which needs a card for each of the {} ranks, and this machine has {}; use "
             "canonical, with which ranks share cards",

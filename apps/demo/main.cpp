@@ -1,7 +1,7 @@
 // The main job: a small model learns this repository's own text, in one process and sharded over 1,
-// 2 and 4 ranks, and every bit of every parameter is the same at the end. Under mpirun, ranks are
-// threads first, and then processes.
-#include "comm/mpi/launch.h"
+// 2 and 4 ranks, and every bit of every parameter is the same at the end. Under a launcher, ranks
+// are threads first, and then processes.
+#include "comm/processes/launch.h"
 #include "comm/world.h"
 #include "demo/five_strategies.h"
 #include "demo/tables.h"
@@ -42,7 +42,8 @@ struct Job {
 // micro-batches each time.
 std::vector<Job> jobs() {
   std::vector<Job> all = {{"single", 1, 2}, {"fsdp", 1, 2}, {"fsdp", 2, 1}, {"fsdp", 4, 1}};
-  const int processes = mpi::launched().value_or(mpi::Launch{.rank = 0, .size = 0}).size;
+  const int processes =
+      processes::launched().value_or(processes::Launch{.rank = 0, .size = 0}).size;
   for (const Job& job : std::vector(all.begin() + 1, all.end())) {
     if (job.ranks <= processes) all.push_back({job.strategy, job.ranks, job.threads, false});
   }

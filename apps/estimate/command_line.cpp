@@ -2,7 +2,7 @@
 
 #include "base/check.h"
 #include "base/printable.h"
-#include "comm/mpi/launch.h"
+#include "comm/processes/launch.h"
 #include "config/explain.h"
 #include "estimate/framework_choice.h"
 #include "plan/quantity.h"
@@ -44,7 +44,7 @@ void take_file(CommandLine& line) {
 
 /// As a shell takes them.
 std::string quoted(int argc, const char* const* argv) {
-  const auto launch = mpi::launched();
+  const auto launch = processes::launched();
   std::string text = launch ? fmt::format("{} {} ", launch->command(), launch->size) : "";
   text += "unshard-estimate";
   for (int i = 1; i < argc; ++i) {
@@ -228,11 +228,11 @@ EstimatorConfig configure(const CommandLine& line) {
     throw InputError(config.train.origin(key) +
                      ": is true, but this mode asks formulas and runs no ranks; leave it out");
   }
-  if (config.is_real && line.rank != 0 && mpi::launched()) {
+  if (config.is_real && line.rank != 0 && processes::launched()) {
     throw InputError(fmt::format(
         "--rank: is {}, but of processes that {} has started, the first speaks, of its own memory; "
         "leave it out, or start the program alone",
-        line.rank, mpi::launched()->by()));
+        line.rank, processes::launched()->by()));
   }
   if (line.rank >= config.train.recipe.ranks) {
     throw InputError(fmt::format("--rank: is {}, but there are {} ranks; use at most {}", line.rank,

@@ -61,9 +61,9 @@ struct EstimateRun {
 CostModel machine();
 
 /// Runs the training that `config` describes, on the device `fake` in one process, or (is_real) on
-/// real ranks: threads of this process, or the processes that mpirun has started. Then all of these
-/// call this, and the first has the result. Both ways drive the strategy, the optimizer, the clip
-/// and the schedule of unshard-train.
+/// real ranks: threads of this process, or the processes that a launcher has started. Then all of
+/// these call this, and the first has the result. Both ways drive the strategy, the optimizer, the
+/// clip and the schedule of unshard-train.
 /// @throws InputError if the machine cannot hold the real ranks.
 EstimateRun run_estimate(const EstimatorConfig& config);
 

@@ -1,5 +1,5 @@
 // An estimate as text, section by section.
-#include "comm/mpi/launch.h"
+#include "comm/processes/launch.h"
 #include "estimate/estimate.h"
 #include "estimate/explanations.h"
 #include "estimate/text_table.h"
@@ -29,7 +29,7 @@ std::string describe_mode(const EstimatorConfig& config) {
   }
   if (!config.is_real) return "mode fake: bytes are counted, none are allocated\n";
   return fmt::format("mode real: ranks are {}, with bytes\n",
-                     mpi::launched() ? "processes" : "threads");
+                     processes::launched() ? "processes" : "threads");
 }
 
 std::string describe_config(const Estimate& estimate) {

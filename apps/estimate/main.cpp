@@ -28,7 +28,7 @@ Detail detail_of(const CommandLine& line) {
 }
 
 /// The default mode: two iterations, and everything that can be said about their memory. Under
-/// mpirun, process 0 says it.
+/// a launcher, process 0 says it.
 int estimate(const CommandLine& line, const EstimatorConfig& config) {
   if (process_rank() != 0) {
     if (config.is_real) run_estimate(config);  // its ranks are all of these processes

@@ -1,5 +1,5 @@
 // Which single changes of a configuration lower its peak, and how far.
-#include "comm/mpi/launch.h"
+#include "comm/processes/launch.h"
 #include "estimate/second_opinion.h"
 #include "paper/memory_formula.h"
 
@@ -121,7 +121,7 @@ std::vector<Change> changes_of(const EstimatorConfig& config) {
              "one set of shards over all ranks",
              [](TrainConfig& changed) { changed.recipe.replicas = 1; });
   }
-  if (recipe.ranks > 1 && !mpi::launched()) {  // else the launcher decides how many there are
+  if (recipe.ranks > 1 && !processes::launched()) {  // else the launcher decides how many there are
     consider(Price::machine,
              config.world_options(std::int64_t{2} * recipe.ranks, recipe.replicas) +
                  with_global(2 * training.global_batch_size),

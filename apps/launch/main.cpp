@@ -22,7 +22,7 @@ constexpr const char* kFooter =
     "  unshard-launch -n 8 --machines 2 --machine 0 --meet node0:29500 unshard-train …\n"
     "  unshard-launch -n 8 --machines 2 --machine 1 --meet node0:29500 unshard-train …\n";
 
-mpi::Address address_in(const std::string& text) {
+processes::Address address_in(const std::string& text) {
   const std::size_t colon = text.rfind(':');
   int port = 0;
   if (colon != std::string::npos) {

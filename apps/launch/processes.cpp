@@ -1,7 +1,7 @@
 #include "launch/processes.h"
 
 #include "base/check.h"
-#include "comm/mpi/launch.h"
+#include "comm/processes/launch.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -40,7 +40,7 @@ class Processes {
     ::sigemptyset(&awaited_);
     for (const int each : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) ::sigaddset(&awaited_, each);
     ::sigprocmask(SIG_BLOCK, &awaited_, &before_);
-    if (plan.machine == 0) listener_ = mpi::listen_at(plan.meeting);
+    if (plan.machine == 0) listener_ = processes::listen_at(plan.meeting);
   }
 
   int run() {
@@ -67,17 +67,18 @@ class Processes {
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // none is left over, whatever ends the launcher
     if (::getppid() != parent) std::_Exit(EXIT_FAILURE);
     ::sigprocmask(SIG_SETMASK, &before_, nullptr);
-    for (const char* each : mpi::variables_of_launchers()) ::unsetenv(each);
+    for (const char* each : processes::variables_of_launchers()) ::unsetenv(each);
     const int rank = plan_.machine * plan_.ranks + place;
     set_variable("RANK", rank);
     set_variable("WORLD_SIZE", plan_.machines * plan_.ranks);
     set_variable("LOCAL_RANK", place);
     set_variable("LOCAL_WORLD_SIZE", plan_.ranks);
     set_variable("MASTER_ADDR", plan_.meeting.host);
-    set_variable("MASTER_PORT", plan_.machine == 0 ? mpi::port_of(listener_) : plan_.meeting.port);
+    set_variable("MASTER_PORT",
+                 plan_.machine == 0 ? processes::port_of(listener_) : plan_.meeting.port);
     if (rank == 0) {
       ::fcntl(listener_.descriptor(), F_SETFD, 0);
-      set_variable(mpi::kListener, listener_.descriptor());
+      set_variable(processes::kListener, listener_.descriptor());
     } else {
       const int nothing = ::open("/dev/null", O_RDONLY);
       ::dup2(nothing, STDIN_FILENO);
@@ -132,7 +133,7 @@ class Processes {
   const Plan& plan_;
   sigset_t awaited_{};
   sigset_t before_{};
-  mpi::Socket listener_;
+  processes::Socket listener_;
   std::vector<pid_t> processes_;  // by place; 0 = it has ended
   std::optional<Clock::time_point> failed_at_;
   bool was_asked_ = false;

@@ -3,7 +3,7 @@
 /// The processes of a job on one machine, from their start until the last has ended.
 #pragma once
 
-#include "comm/mpi/socket.h"
+#include "comm/processes/socket.h"
 
 #include <string>
 #include <vector>
@@ -15,7 +15,7 @@ struct Plan {
   int machines = 1;  ///< with as many ranks each
   int machine = 0;   ///< this one's number
   /// Where the processes meet, at machine 0. On one machine: a port of the system's choice.
-  mpi::Address meeting{"127.0.0.1", 0};
+  processes::Address meeting{"127.0.0.1", 0};
   std::vector<std::string> command;  ///< a program and its arguments
 };
 

@@ -1,7 +1,7 @@
 #include "train/command_line.h"
 
 #include "base/check.h"
-#include "comm/mpi/launch.h"
+#include "comm/processes/launch.h"
 #include "program/command_line/option_parser.h"
 #include "train/launch.h"
 
@@ -14,10 +14,10 @@ namespace {
 
 /// A launcher decides whether ranks are processes.
 void check_backend(const CommandLine& line, std::int64_t ranks) {
-  const auto launch = mpi::launched();
+  const auto launch = processes::launched();
   const bool is_mpi = line.backend == "mpi";
   if (launch ? is_mpi && launch->meeting : is_mpi || line.backend == "processes") {
-    mpi::Launch needed;
+    processes::Launch needed;
     if (!is_mpi) needed.meeting.emplace();
     throw InputError(fmt::format(
         "--backend {}: needs {}, which starts one process per rank: {} {} unshard-train … (see "
@@ -50,7 +50,7 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
   options.add_text("--ranks", ranks, "number of ranks W (parallel.ranks)");
   options.add_text("--device", device, "where ranks compute: cpu or cuda (training.device)");
   options.add_choice("--backend", line.backend, {"threads", "processes", "mpi"},
-                     "what ranks are: threads, or processes that mpirun starts, one each");
+                     "what ranks are: threads, or processes that a launcher starts, one each");
   options.add_text("--summary", line.summary, "write losses, memory and fingerprint here, as JSON");
   options.add_text(
       "--export", line.export_folder,

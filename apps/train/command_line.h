@@ -33,7 +33,7 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv);
 /// The words of a configuration, in which a short form is its key.
 std::vector<std::string> words_of(const CommandLine& line);
 
-/// The configuration of this run. Under mpirun, W is the number of its processes.
+/// The configuration of this run. Under a launcher, W is the number of its processes.
 /// @throws InputError naming the key or the option that is wrong, or contradicts another
 config::TrainConfig configure(const CommandLine& line);
 

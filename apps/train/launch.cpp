@@ -1,20 +1,20 @@
 #include "train/launch.h"
 
 #include "base/check.h"
-#include "comm/mpi/launch.h"
+#include "comm/processes/launch.h"
 
 #include <fmt/format.h>
 
 namespace fsdp::train {
 
 std::vector<std::string> words_of_launch() {
-  const auto launch = mpi::launched();
+  const auto launch = processes::launched();
   if (!launch) return {};
   return {"--parallel.ranks", std::to_string(launch->size)};
 }
 
 void check_launch(const config::TrainConfig& config) {
-  const auto launch = mpi::launched();
+  const auto launch = processes::launched();
   const std::int64_t ranks = config.recipe.ranks;
   if (!launch || ranks == launch->size) return;
   throw InputError(fmt::format(

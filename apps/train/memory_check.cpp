@@ -1,7 +1,7 @@
 #include "train/memory_check.h"
 
 #include "base/check.h"
-#include "comm/mpi/launch.h"
+#include "comm/processes/launch.h"
 #include "device/context.h"
 #include "paper/rough_sizes.h"
 #include "train/bound.h"
@@ -23,7 +23,7 @@ namespace fsdp::train {
 namespace {
 
 std::int64_t ranks_on_this_machine(const config::TrainConfig& config) {
-  const auto launch = mpi::launched();
+  const auto launch = processes::launched();
   const std::int64_t all = config.recipe.ranks;
   return launch ? std::min<std::int64_t>(launch->size_here, all) : all;
 }
@@ -174,7 +174,7 @@ Here here(const config::TrainConfig& config, Work work) {
             .work = needed(config, work) + scratch,
             .data = 0};  // it stays in the memory of the host
   }
-  const auto launch = mpi::launched();
+  const auto launch = processes::launched();
   const std::int64_t all = config.recipe.ranks;
   const std::int64_t ranks = ranks_on_this_machine(config);
   const double share = static_cast<double>(ranks) / static_cast<double>(all);
@@ -200,7 +200,7 @@ program::FreeMemory free_memory(const config::TrainConfig& config) {
     least = std::min(least, free);
   }
   // Ranks take the cards in turn; a card may have one rank more than another.
-  const std::int64_t of_a_card = mpi::launched() ? 1 : (ranks + count - 1) / count;
+  const std::int64_t of_a_card = processes::launched() ? 1 : (ranks + count - 1) / count;
   return {least / of_a_card * ranks,
           fmt::format("free memory of cuda:{}, which {} rank{} share{}", fullest, of_a_card,
                       of_a_card == 1 ? "" : "s", of_a_card == 1 ? "s" : "")};

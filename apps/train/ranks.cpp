@@ -1,7 +1,7 @@
 #include "train/ranks.h"
 
-#include "comm/mpi/launch.h"
-#include "comm/mpi/world.h"
+#include "comm/processes/launch.h"
+#include "comm/processes/world.h"
 #include "comm/thread_world.h"
 #include "device/accelerator.h"
 #include "tensor/tensor.h"
@@ -53,7 +53,7 @@ void run_together(RankOptions own, const World& world,
 // its own, which is number 0 then.
 std::vector<int> cards_of_this_process(std::int64_t ranks, bool in_threads) {
   const int count = accelerator()->count();
-  if (const auto launch = mpi::launched(); launch && !in_threads) {
+  if (const auto launch = processes::launched(); launch && !in_threads) {
     return {launch->rank_here % count};
   }
   std::vector<int> cards(static_cast<std::size_t>(std::min<std::int64_t>(ranks, count)));
@@ -73,7 +73,8 @@ void run_on_ranks(const config::TrainConfig& config, bool in_threads,
                         .device_data = config.parallel.device_collectives == "nccl"
                                            ? DeviceData::nccl
                                            : DeviceData::canonical};
-  if (mpi::launched() && !is_single && !in_threads) return run_together(own, mpi::run_ranks, body);
+  if (processes::launched() && !is_single && !in_threads)
+    return run_together(own, processes::run_ranks, body);
 
   const auto here = [&] {
     if (!is_single) return run_together(own, threads::run_ranks, body);
@@ -82,10 +83,10 @@ void run_on_ranks(const config::TrainConfig& config, bool in_threads,
     const ContextScope scope(context);
     body({});
   };
-  if (!mpi::launched()) {
+  if (!processes::launched()) {
     here();
   } else {  // the other processes wait for the first
-    mpi::run_ranks({}, [&](ProcessGroup&) { here(); });
+    processes::run_ranks({}, [&](ProcessGroup&) { here(); });
   }
 }
 

@@ -25,8 +25,8 @@ struct Rank {
 };
 
 /// Calls `body` once on every rank's thread, in its Context. Ranks are threads of this process or,
-/// if mpirun has started it, processes: then all of them call this. `in_threads`: threads of the
-/// first process all the same.
+/// if a launcher has started it, processes: then all of them call this. `in_threads`: threads of
+/// the first process all the same.
 void run_on_ranks(const config::TrainConfig& config, bool in_threads,
                   const std::function<void(const Rank&)>& body);
 

@@ -100,13 +100,13 @@ struct RunOptions {
   /// the group of all ranks; null if there is only this one. It may call collectives. If it throws
   /// on one rank, all ranks end.
   std::function<void(ProcessGroup* group)> on_finished;
-  bool in_threads = false;  ///< ranks are threads of the first process, even under mpirun
+  bool in_threads = false;  ///< ranks are threads of the first process, even under a launcher
   /// What the caller will write when the run is over: only tried before the first step.
   std::vector<PlannedFile> planned_files;
 };
 
-/// Trains as `config` says, on `data`. Ranks are threads of this process or, if mpirun has started
-/// it, processes: then all of them call this, and each that is a rank gets the result. The
+/// Trains as `config` says, on `data`. Ranks are threads of this process or, if a launcher has
+/// started it, processes: then all of them call this, and each that is a rank gets the result. The
 /// checkpoint folder and the export are locked meanwhile.
 /// @throws InputError if a checkpoint or the data do not fit the configuration, or something that
 ///         is to be written cannot be: before the first step.

@@ -29,7 +29,7 @@ namespace fsdp {
 ///                memory, so ranks are threads.
 ///     nccl       by NCCL. Its order of addition is its own, so sums agree with the CPU's up to
 ///                rounding, and not to the bit. Every rank needs a device of its own. For ranks
-///                that are processes, see comm/mpi/device_plane.h.
+///                that are processes, see comm/processes/device_plane.h.
 enum class DeviceData { canonical, nccl };
 
 namespace threads {

@@ -1,7 +1,7 @@
 // By itself, so that a program may bring its own: those that are linked with CUDA do.
 #include "base/check.h"
 #include "comm/device_plane.h"
-#include "comm/mpi/device_plane.h"
+#include "comm/processes/device_plane.h"
 
 namespace fsdp::threads {
 
@@ -14,4 +14,6 @@ std::unique_ptr<DevicePlane> make_device_plane(DeviceData data) {
 
 }  // namespace fsdp::threads
 
-std::unique_ptr<fsdp::mpi::DevicePlane> fsdp::mpi::make_device_plane() { return nullptr; }
+std::unique_ptr<fsdp::processes::DevicePlane> fsdp::processes::make_device_plane() {
+  return nullptr;
+}

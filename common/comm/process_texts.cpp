@@ -1,7 +1,7 @@
 #include "comm/process_texts.h"
 
 #include "comm/gather_texts.h"
-#include "comm/mpi/launch.h"
+#include "comm/processes/launch.h"
 #include "comm/world.h"
 
 #include <cstring>
@@ -10,7 +10,7 @@
 namespace fsdp {
 namespace {
 
-int process_count() { return mpi::launched().value_or(mpi::Launch{}).size; }
+int process_count() { return processes::launched().value_or(processes::Launch{}).size; }
 
 Label label() { return {"every process", Phase::none}; }
 

@@ -8,8 +8,8 @@
 
 namespace fsdp {
 
-/// What process 0 passed, in every process. Every process that mpirun has started calls it; without
-/// mpirun it is `own`.
+/// What process 0 passed, in every process. Every process that a launcher has started calls it;
+/// without one it is `own`.
 std::string text_of_process_0(const std::string& own);
 
 /// In process 0: what each process passed, by process. Elsewhere: nothing. Every process calls it.

@@ -1,8 +1,8 @@
 #include "comm/world.h"
 
 #include "base/check.h"
-#include "comm/mpi/launch.h"
-#include "comm/mpi/world.h"
+#include "comm/processes/launch.h"
+#include "comm/processes/world.h"
 #include "comm/thread_world.h"
 
 #include <exception>
@@ -12,9 +12,9 @@ namespace fsdp {
 namespace {
 
 // For whoever reports an error, which may be that the launcher's variables are wrong.
-mpi::Launch launch_or_none() noexcept {
+processes::Launch launch_or_none() noexcept {
   try {
-    return mpi::launched().value_or(mpi::Launch{});
+    return processes::launched().value_or(processes::Launch{});
   } catch (const std::exception&) {
     return {};
   }
@@ -28,18 +28,18 @@ int process_rank() {
 }
 
 void in_every_process(const std::function<void()>& body) {
-  if (mpi::launched()) return mpi::in_every_process(body);
+  if (processes::launched()) return processes::in_every_process(body);
   body();
 }
 
 bool is_known_to_all_processes(const std::string& message) {
-  return launch_or_none().size > 1 && message == mpi::common_failure();
+  return launch_or_none().size > 1 && message == processes::common_failure();
 }
 
 void run_ranks(const RankOptions& options, const std::function<void(ProcessGroup&)>& body) {
   FSDP_CHECK(options.world_size >= 1, "a world needs at least one rank, not {}",
              options.world_size);
-  if (mpi::launched()) return mpi::run_ranks(options, body);
+  if (processes::launched()) return processes::run_ranks(options, body);
   threads::run_ranks(options, body);
 }
 

@@ -1,7 +1,7 @@
 /// @file
 /// @ingroup comm
 /// A world: ranks that run the same function and communicate. They are threads of this process, or,
-/// if mpirun has started it, its processes.
+/// if a launcher has started it, its processes.
 #pragma once
 
 #include "comm/device_plane.h"
@@ -17,11 +17,11 @@
 
 namespace fsdp {
 
-/// The place of this process among those that mpirun has started; 0 if ranks are threads. Process 0
-/// prints and writes files; the others do neither.
+/// The place of this process among those that a launcher has started; 0 if ranks are threads.
+/// Process 0 prints and writes files; the others do neither.
 int process_rank();
 
-/// Runs `body` in every process that mpirun has started, outside of any world; once, if it has
+/// Runs `body` in every process that a launcher has started, outside of any world; once, if it has
 /// started none. If it throws in some of them, all throw what it threw in the first of these, which
 /// the message names unless it is process 0.
 void in_every_process(const std::function<void()>& body);
@@ -52,8 +52,8 @@ struct RankOptions {
 };
 
 /// Runs `body` once per rank, each with its own Context, and returns when all have ended. Each rank
-/// has a thread of this process. If mpirun has started this process, its processes are the ranks
-/// instead, and `body` runs here for one of them only: what it captures is not shared.
+/// has a thread of this process. If a launcher has started this process, its processes are the
+/// ranks instead, and `body` runs here for one of them only: what it captures is not shared.
 ///
 /// If ranks throw, the error of the one that failed first is rethrown here, not an Aborted
 /// that followed from it. With more than one rank, the message begins with "rank 1: " and the type

@@ -42,7 +42,7 @@ PROGRAMS = ("test_cuda", "test_cuda_fsdp", *([OF_PROCESSES] if MPIRUN else []))
 SECONDS = 240  # one test takes 20 at most
 
 # What is used by processes only.
-NEED_MPI = ("common/comm/cuda/process_plane.cpp", "common/comm/mpi/backend.cpp")
+NEED_MPI = ("common/comm/cuda/process_plane.cpp", "common/comm/processes/backend.cpp")
 
 # What no test can miss, and why: (path, statement) -> a proof.
 _WORK = "the Work is destroyed before anything else happens, and ~Work waits as wait() does"

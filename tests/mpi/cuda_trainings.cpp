@@ -1,6 +1,6 @@
 // Trainings whose ranks are processes, each with a card of the stand-in, against ranks that are
 // threads: NCCL adds in the same order there.
-#include "comm/mpi/job.h"
+#include "comm/processes/job.h"
 #include "comm/world.h"
 #include "cuda_on_host/plans.h"
 #include "estimate/device_bound.h"
@@ -59,8 +59,8 @@ void check_trains_as_threads(const std::string& strategy, int ranks, const Words
 }  // namespace
 
 TEST_CASE("processes with a card each train what threads train") {
-  REQUIRE(mpi::launched().has_value());
-  REQUIRE(mpi::launched()->size == 4);
+  REQUIRE(processes::launched().has_value());
+  REQUIRE(processes::launched()->size == 4);
   for (const int ranks : {1, 2, 3, 4}) check_trains_as_threads("fsdp", ranks, {});
   for (const char* strategy : {"ddp", "zero1", "zero2"}) check_trains_as_threads(strategy, 3, {});
   check_trains_as_threads("fsdp", 4, {"--parallel.data_parallel_replicate_degree=2"});
@@ -74,7 +74,7 @@ TEST_CASE("a process opens its own card and no other") {
   const config::TrainConfig config = make_config("fsdp", 4, {});
   CHECK(free_memory(config).nbytes > 0);
   run_training(config, some_text(), {});
-  CHECK(cuda_on_host::opened_devices() == std::set<int>{mpi::launched()->rank_here});
+  CHECK(cuda_on_host::opened_devices() == std::set<int>{processes::launched()->rank_here});
   CHECK_NOTHROW(session.finish());
 }
 

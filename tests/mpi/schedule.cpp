@@ -1,5 +1,5 @@
 // Whether ranks are threads or processes, they do the same things in the same order.
-#include "comm/mpi/job.h"
+#include "comm/processes/job.h"
 #include "comm/thread_world.h"
 #include "comm/world.h"
 #include "support/catch.h"
@@ -33,8 +33,8 @@ Lines events_of(int rank, int world_size, const FullyShardOptions& options, cons
 }  // namespace
 
 TEST_CASE("processes do what threads do, in the same order", "[mpi]") {
-  REQUIRE(mpi::launched().has_value());
-  REQUIRE(mpi::launched()->size == 4);
+  REQUIRE(processes::launched().has_value());
+  REQUIRE(processes::launched()->size == 4);
   const World processes = [](const RankOptions& options, const auto& body) {
     run_ranks(options, body);
   };

@@ -1,5 +1,5 @@
 // What ranks that are processes need, against the formula, and what they compute, against threads.
-#include "comm/mpi/job.h"
+#include "comm/processes/job.h"
 #include "comm/world.h"
 #include "support/catch.h"
 #include "train/bound.h"
@@ -47,8 +47,8 @@ void check_trains_as_threads(const std::string& strategy, int ranks,
 }  // namespace
 
 TEST_CASE("processes need what the formula says, and train what threads train", "[mpi]") {
-  REQUIRE(mpi::launched().has_value());
-  REQUIRE(mpi::launched()->size == 4);
+  REQUIRE(processes::launched().has_value());
+  REQUIRE(processes::launched()->size == 4);
   const std::vector<std::vector<std::string>> variants = {
       {},
       {"--training.no_sync=true"},

@@ -4,7 +4,7 @@
 #include "comm/cuda/canonical_plane.h"
 #include "comm/cuda/nccl_plane.h"
 #include "comm/cuda/process_plane.h"
-#include "comm/mpi/device_plane.h"
+#include "comm/processes/device_plane.h"
 
 namespace fsdp::threads {
 
@@ -15,6 +15,6 @@ std::unique_ptr<DevicePlane> make_device_plane(DeviceData data) {
 
 }  // namespace fsdp::threads
 
-std::unique_ptr<fsdp::mpi::DevicePlane> fsdp::mpi::make_device_plane() {
+std::unique_ptr<fsdp::processes::DevicePlane> fsdp::processes::make_device_plane() {
   return cuda::make_process_plane();
 }

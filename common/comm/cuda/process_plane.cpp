@@ -14,11 +14,11 @@
 namespace fsdp::cuda {
 namespace {
 
-static_assert(sizeof(ncclUniqueId) == sizeof(mpi::DeviceGroupId));
+static_assert(sizeof(ncclUniqueId) == sizeof(processes::DeviceGroupId));
 
 /// A communicator that does not block: each call of NCCL may go on after it has returned, and until
 /// ncclCommGetAsyncError says otherwise nothing else may be called.
-class ProcessGroupOfNccl final : public mpi::DeviceGroup {
+class ProcessGroupOfNccl final : public processes::DeviceGroup {
  public:
   ProcessGroupOfNccl(const ncclUniqueId& id, int rank, int size, std::shared_ptr<RankDevice> device)
       : device_(std::move(device)) {
@@ -104,27 +104,29 @@ class ProcessGroupOfNccl final : public mpi::DeviceGroup {
   bool has_ended_ = false;
 };
 
-class ProcessPlane final : public mpi::DevicePlane {
+class ProcessPlane final : public processes::DevicePlane {
  public:
-  mpi::DeviceGroupId make_id() override {
+  processes::DeviceGroupId make_id() override {
     ncclUniqueId id;
     const ncclResult_t answer = ncclGetUniqueId(&id);
     FSDP_CHECK(answer == ncclSuccess, "{}", message_of("NCCL could not make an id", answer));
-    mpi::DeviceGroupId bytes;
+    processes::DeviceGroupId bytes;
     std::memcpy(bytes.data(), &id, sizeof id);
     return bytes;
   }
-  std::unique_ptr<mpi::DeviceGroup> connect(const mpi::DeviceGroupId& bytes, int rank, int size,
-                                            std::shared_ptr<RankDevice> device) override {
+  std::unique_ptr<processes::DeviceGroup> connect(const processes::DeviceGroupId& bytes, int rank,
+                                                  int size,
+                                                  std::shared_ptr<RankDevice> device) override {
     ncclUniqueId id;
     std::memcpy(&id, bytes.data(), sizeof id);
     return std::make_unique<ProcessGroupOfNccl>(id, rank, size, std::move(device));
   }
   // Together: to end one communicator, NCCL may wait until the device is idle, and the kernels of
   // another one may be waiting there too.
-  void give_up(const std::vector<mpi::DeviceGroup*>& groups) noexcept override {
+  void give_up(const std::vector<processes::DeviceGroup*>& groups) noexcept override {
     ncclGroupStart();
-    for (mpi::DeviceGroup* group : groups) dynamic_cast<ProcessGroupOfNccl&>(*group).give_up();
+    for (processes::DeviceGroup* group : groups)
+      dynamic_cast<ProcessGroupOfNccl&>(*group).give_up();
     try {
       ncclGroupEnd();
     } catch (...) {  // only the stand-in throws, and has a failure to report
@@ -134,6 +136,8 @@ class ProcessPlane final : public mpi::DevicePlane {
 
 }  // namespace
 
-std::unique_ptr<mpi::DevicePlane> make_process_plane() { return std::make_unique<ProcessPlane>(); }
+std::unique_ptr<processes::DevicePlane> make_process_plane() {
+  return std::make_unique<ProcessPlane>();
+}
 
 }  // namespace fsdp::cuda

@@ -3,12 +3,12 @@
 /// NCCL's communicators of ranks that are processes.
 #pragma once
 
-#include "comm/mpi/device_plane.h"
+#include "comm/processes/device_plane.h"
 
 #include <memory>
 
 namespace fsdp::cuda {
 
-std::unique_ptr<mpi::DevicePlane> make_process_plane();
+std::unique_ptr<processes::DevicePlane> make_process_plane();
 
 }  // namespace fsdp::cuda

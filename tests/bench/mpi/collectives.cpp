@@ -3,7 +3,7 @@
 // is its engine's. Started by mpirun, with as many processes as ranks.
 #include "base/check.h"
 #include "bench/support/measure.h"
-#include "comm/mpi/job.h"
+#include "comm/processes/job.h"
 #include "comm/world.h"
 #include "tensor/tensor.h"
 
@@ -36,8 +36,8 @@ struct Case {
 
 /// Sends to the next rank while receiving from the one before.
 void pass_on(const float* out, float* in, int count) {
-  const int size = mpi::Job::instance().size();
-  const int rank = mpi::Job::instance().rank();
+  const int size = processes::Job::instance().size();
+  const int rank = processes::Job::instance().rank();
   MPI_Request requests[2];
   MPI_Irecv(in, count, MPI_FLOAT, (rank + size - 1) % size, 0, MPI_COMM_WORLD, &requests[0]);
   MPI_Isend(out, count, MPI_FLOAT, (rank + 1) % size, 0, MPI_COMM_WORLD, &requests[1]);
@@ -46,22 +46,22 @@ void pass_on(const float* out, float* in, int count) {
 
 /// The piece that a rank sends in a round, if it begins with piece `first`.
 float* piece(float* whole, int first, int round, int count) {
-  const int size = mpi::Job::instance().size();
+  const int size = processes::Job::instance().size();
   return whole + static_cast<std::ptrdiff_t>((first - round + 2 * size) % size) * count;
 }
 
 void ring_all_gather(float* whole, const float* shard, int count) {
-  const int rank = mpi::Job::instance().rank();
+  const int rank = processes::Job::instance().rank();
   std::copy_n(shard, count, piece(whole, rank, 0, count));
-  for (int round = 0; round + 1 < mpi::Job::instance().size(); ++round)
+  for (int round = 0; round + 1 < processes::Job::instance().size(); ++round)
     pass_on(piece(whole, rank, round, count), piece(whole, rank, round + 1, count), count);
 }
 
 /// Piece p begins on rank p + 1, and every rank on its way to rank p adds its own.
 void ring_reduce_scatter(float* whole, float* shard, int count) {
   const Tensor buffers[2] = {Tensor::empty({count}), Tensor::empty({count})};
-  const int rank = mpi::Job::instance().rank();
-  const int rounds = mpi::Job::instance().size() - 1;
+  const int rank = processes::Job::instance().rank();
+  const int rounds = processes::Job::instance().size() - 1;
   const float* sum = piece(whole, rank - 1, 0, count);
   for (int round = 0; round < rounds; ++round) {
     float* received = buffers[round % 2].data<float>();
@@ -80,12 +80,12 @@ void ring_all_reduce(float* whole, float* shard, int count) {
 
 /// A ring that gives wrong sums is no peer.
 void check_ring() {
-  const int size = mpi::Job::instance().size();
+  const int size = processes::Job::instance().size();
   constexpr int kCount = 3;
   std::vector<float> whole;
   std::vector<float> shard(kCount);
   for (int i = 0; i < size * kCount; ++i)
-    whole.push_back(static_cast<float>((mpi::Job::instance().rank() + 1) * i));
+    whole.push_back(static_cast<float>((processes::Job::instance().rank() + 1) * i));
   ring_all_reduce(whole.data(), shard.data(), kCount);
   for (int i = 0; i < size * kCount; ++i) {
     const auto expected = static_cast<float>(i * size * (size + 1) / 2);
@@ -116,8 +116,8 @@ std::vector<Case> cases() {
              group.all_reduce(whole, ReduceOp::sum, kLabel).wait();
            },
            [](float* whole, float*, int count) {
-             MPI_Allreduce(MPI_IN_PLACE, whole, count * mpi::Job::instance().size(), MPI_FLOAT,
-                           MPI_SUM, MPI_COMM_WORLD);
+             MPI_Allreduce(MPI_IN_PLACE, whole, count * processes::Job::instance().size(),
+                           MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
            },
            ring_all_reduce}};
 }
@@ -133,7 +133,7 @@ double seconds_of(const std::function<void()>& body, int times) {
 double measure_ours(const Case& item, std::int64_t numel, int times, bool is_checked) {
   double seconds = 0;
   setenv("FSDP_MPI_UNCHECKED", is_checked ? "0" : "1", 1);
-  run_ranks(mpi::Job::instance().size(), [&](ProcessGroup& group) {
+  run_ranks(processes::Job::instance().size(), [&](ProcessGroup& group) {
     const Tensor whole = Tensor::zeros({numel});
     const Tensor shard = Tensor::zeros({numel / group.size()});
     const auto body = [&] { item.ours(group, whole, shard); };
@@ -146,7 +146,7 @@ double measure_ours(const Case& item, std::int64_t numel, int times, bool is_che
 
 double measure_mpi(const std::function<void(float*, float*, int)>& collective, const Tensor& whole,
                    int times) {
-  const int count = static_cast<int>(whole.numel()) / mpi::Job::instance().size();
+  const int count = static_cast<int>(whole.numel()) / processes::Job::instance().size();
   const Tensor shard = Tensor::zeros({count});
   const auto body = [&] { collective(whole.data<float>(), shard.data<float>(), count); };
   body();
@@ -192,7 +192,7 @@ void compare(const Case& item, std::int64_t nbytes) {
 }  // namespace
 
 int main() {
-  const mpi::Job& job = mpi::Job::instance();
+  const processes::Job& job = processes::Job::instance();
   if (job.rank() == 0) {
     fmt::print(
         "{}, {} processes; the last columns are our time over the library's and the ring's\n",

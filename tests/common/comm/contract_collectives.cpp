@@ -1,6 +1,6 @@
 // What every backend must do, collective by collective: against sums written down element by
 // element.
-#include "comm/mpi/plan.h"
+#include "comm/processes/plan.h"
 #include "tensor/ops.h"
 #include "worlds.h"
 
@@ -118,7 +118,7 @@ TEST_CASE("collectives that are cut into pieces", "[world]") {
 TEST_CASE("sums that no buffer of a transport can hold at once", "[world]") {
   in_every_world([](const World& world, ProcessGroup& group) {
     if (group.size() != 4 || world.on_device) return;
-    const std::int64_t n = 2 * (mpi::kMostScratch / 8) + 7;
+    const std::int64_t n = 2 * (processes::kMostScratch / 8) + 7;
     std::vector<float> sums;
     for (std::int64_t i = 0; i < kPeriod; ++i) sums.push_back(reduced<float>(4, i));
     const auto sum = [&](std::int64_t i) { return sums[static_cast<std::size_t>(i % kPeriod)]; };
