@@ -13,7 +13,7 @@ using namespace tensor_cores;
 constexpr int M = 2;  // tiles of 16 rows per warp
 constexpr int kQueries = kWarps * 16 * M;
 template <int D>
-constexpr int kKeys = D == 64 ? 64 : 48;  // for which there are registers
+constexpr int kKeys = D <= 64 ? 64 : 48;  // for which there are registers
 template <int D>
 constexpr std::size_t kSharedNbytes = (kQueries + 4 * kKeys<D>)*kRowNbytes<D>;
 
@@ -21,7 +21,6 @@ template <bool kIsWhole, int D, class T>
 __global__ void __launch_bounds__(kTensorThreads)
     forward_kernel(T* out, float* lse, const T* q, const T* k, const T* v, AttentionExtents e,
                    float scale) {
-  if constexpr (kIsWhole) e.width = D;  // so that nvcc knows it
   constexpr int Keys = kKeys<D>, kTileNbytes = Keys * kRowNbytes<D>;
   const HeadRows rows(e);
   const Lane lane;
@@ -51,7 +50,7 @@ __global__ void __launch_bounds__(kTensorThreads)
 
   const int warp_row = 16 * M * lane.warp;
   const SharedRows<D, M> shared_queries(query_tile + warp_row * kRowNbytes<D>, lane);
-  constexpr bool kHoldsQueries = D == 64;  // there are registers for it
+  constexpr bool kHoldsQueries = D <= 64;  // there are registers for it
   HeldRows<D, M> held_queries;
 
   const float scale_log2 = scale * kLog2E;
@@ -154,7 +153,7 @@ template <class T>
 void attention_tensor_cores(Stream stream, T* out, float* lse, const T* q, const T* k, const T* v,
                             const AttentionExtents& e) {
   const std::int64_t tiles = tiles_of(e.length, kQueries) - (e.length - e.queries) / kQueries;
-  with_way(e.width, {out, q, k, v}, [&](auto whole, auto columns) {
+  with_way(e, {out, q, k, v}, [&](auto whole, auto columns) {
     launch_with_shared_memory<forward_kernel<whole.value, columns.value, Element<T>>>(
         "attention", grid_of(e.batch, e.heads, tiles), kTensorThreads, kSharedNbytes<columns.value>,
         stream, on_device(out), lse, on_device(q), on_device(k), on_device(v), e, scale_of(e));

@@ -3,12 +3,12 @@
 /// Tiles of rows of 16-bit floats in shared memory, and a warp's products of them, for .cu files.
 ///
 /// A block has four warps. A warp has 16 · M rows of the result, and all that it computes stays in
-/// its registers: scores, weights, sums. Shared memory has only what is loaded. Rows have D = 64 or
-/// 128 columns there, and zeros behind the width.
+/// its registers: scores, weights, sums. Shared memory has only what is loaded. A product has D =
+/// 32, 64, 96 or 128 columns of a row, and zeros behind the width.
 ///
-/// Kernels load and store 16 bytes at once if the width is D and all arrays begin at multiples of
-/// 16 bytes (kIsWhole), and else element by element. They compute the same, so the bits are the
-/// same.
+/// Kernels load and store 16 bytes at once if the width is a multiple of 8 and all arrays begin at
+/// multiples of 16 bytes (kIsWhole), and else element by element, with D = 64 or 128. They compute
+/// the same, so the bits are the same.
 #pragma once
 
 #include "device/cuda/warp_instructions.h"
@@ -24,16 +24,22 @@ namespace fsdp::cuda::tensor_cores {
 
 inline constexpr int kTensorThreads = 128, kWarps = 4;
 
+/// Of a row of D elements in a tile. A row of 32 or 96 has as much room as one of 64 or 128, so
+/// that the exchange below stays inside it.
+template <int D>
+inline constexpr int kRowNbytes = D <= 64 ? 128 : 256;
+
 /// Where 16 bytes of a row of D elements lie in its tile. These units of a row are exchanged by the
 /// row's last three bits, so that one unit of eight rows lies in different banks: both for ldmatrix
 /// and for what fills a tile row by row. Tiles begin at multiples of 256 bytes, so
 /// place(row, unit + 2i) == place(row, unit) ^ 32i for an even `unit` or an odd one.
 template <int D>
 __host__ __device__ constexpr int place(int row, int unit) {
-  return row * 2 * D + ((unit ^ (row & 7)) << 4);
+  return row * kRowNbytes<D> + ((unit ^ (row & 7)) << 4);
 }
+/// Neighboring lanes that load or store a row, one unit each. Of 96 elements, four lanes have none.
 template <int D>
-inline constexpr int kRowNbytes = 2 * D;
+inline constexpr int kLanesOfRow = D == 96 ? 16 : D / 8;
 
 template <class T>
 struct alignas(16) Unit {
@@ -70,15 +76,18 @@ __device__ __forceinline__ SharedAddress lane_of_b(SharedAddress tile, const Lan
 template <bool kIsWhole, int D, int Rows, class T>
 __device__ __forceinline__ void load_tile(SharedAddress tile, const T* from, std::int64_t stride,
                                           int end, std::int64_t width, int begin = 0) {
-  constexpr int kUnits = D / 8, kAtOnce = kTensorThreads / kUnits;
+  constexpr int kLanes = kLanesOfRow<D>, kAtOnce = kTensorThreads / kLanes;
   const unsigned thread = computed_here(threadIdx.x);
-  const int row = static_cast<int>(thread / kUnits), unit = static_cast<int>(thread % kUnits);
+  const int row = static_cast<int>(thread / kLanes), unit = static_cast<int>(thread % kLanes);
+  if (unit >= D / 8) return;
   const T* const at = from + row * stride + 8 * unit;
   if constexpr (kIsWhole) {
+    if (8 * unit >= static_cast<int>(width)) end = 0;
+    const int step = static_cast<int>(stride);  // small enough, by with_way()
     FSDP_UNROLL
     for (int i = 0; i < Rows; i += kAtOnce) {
       const bool is_there = row < end - i && row >= begin - i;
-      cp_async<16>(tile + place<D>(row + i, unit), at + i * stride, is_there);
+      cp_async<16>(tile + place<D>(row + i, unit), at + i * step, is_there);
     }
   } else {
     for (int i = 0; i < Rows; i += kAtOnce) {
@@ -207,10 +216,12 @@ struct Sums {
       }
     }
     __syncwarp();
-    constexpr int kUnits = N / 8;
+    constexpr int kLanes = kLanesOfRow<N>;
+    const int unit = index % kLanes;
+    if (8 * unit >= width) return;
     FSDP_UNROLL
-    for (int i = 0; i < 16 * M; i += 32 / kUnits) {
-      const int stored = i + index / kUnits, unit = index % kUnits;
+    for (int i = 0; i < 16 * M; i += 32 / kLanes) {
+      const int stored = i + index / kLanes;
       if (stored < begin || stored >= end) continue;
       const auto eight = *reinterpret_cast<const Unit<T>*>(rows + place<N>(stored, unit));
       T* const there = to + stored * stride + 8 * unit;
@@ -251,23 +262,27 @@ __device__ inline Head head_of_block(const AttentionExtents& e) {
   return {blockIdx.x, blockIdx.y, blockIdx.y / group};
 }
 
-/// Calls body(whole, D), both as types: whether rows are loaded 16 bytes at once, and their columns
-/// in shared memory.
+/// Calls body(whole, D), both as types: whether rows are loaded 16 bytes at once, and the columns
+/// of a product.
 template <class Body>
-void with_way(std::int64_t width, std::initializer_list<const void*> arrays, Body body) {
-  const auto with_columns = [&](auto columns) {
-    bool is_whole = width == columns.value;
-    for (const void* array : arrays) {
-      is_whole = is_whole && reinterpret_cast<std::uintptr_t>(array) % 16 == 0;
-    }
+void with_way(const AttentionExtents& e, std::initializer_list<const void*> arrays, Body body) {
+  bool is_whole = e.width % 8 == 0 && e.heads * e.width < (1 << 24);  // 128 rows by an int
+  for (const void* array : arrays) {
+    is_whole = is_whole && reinterpret_cast<std::uintptr_t>(array) % 16 == 0;
+  }
+  const auto with_columns = [&]<int D>(std::integral_constant<int, D> columns) {
     if (is_whole) {
       body(std::true_type{}, columns);
-    } else {
-      body(std::false_type{}, columns);
+    } else {  // rare, so there are kernels for fewer widths
+      body(std::false_type{}, std::integral_constant < int, D <= 64 ? 64 : 128 > {});
     }
   };
-  if (width <= 64) {
+  if (e.width <= 32) {
+    with_columns(std::integral_constant<int, 32>{});
+  } else if (e.width <= 64) {
     with_columns(std::integral_constant<int, 64>{});
+  } else if (e.width <= 96) {
+    with_columns(std::integral_constant<int, 96>{});
   } else {
     with_columns(std::integral_constant<int, 128>{});
   }

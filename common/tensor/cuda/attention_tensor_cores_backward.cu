@@ -22,9 +22,9 @@ template <int D, int Rows, class T, class Store>
 __device__ __forceinline__ void compute_terms(const T* dout, const T* out, const float* lse,
                                               std::int64_t stride, int end, std::int64_t width,
                                               Store store) {
-  constexpr int kUnits = D / 8, kAtOnce = kTensorThreads / kUnits;
-  const int thread = static_cast<int>(threadIdx.x), column = thread % kUnits * 8;
-  for (int row = thread / kUnits; row < Rows; row += kAtOnce) {
+  constexpr int kLanes = kLanesOfRow<D>, kAtOnce = kTensorThreads / kLanes;
+  const int thread = static_cast<int>(threadIdx.x), column = thread % kLanes * 8;
+  for (int row = thread / kLanes; row < Rows; row += kAtOnce) {
     const std::int64_t at = row * stride + column, count = row < end ? width - column : 0;
     float sum = 0;
     FSDP_UNROLL
@@ -35,7 +35,7 @@ __device__ __forceinline__ void compute_terms(const T* dout, const T* out, const
       FSDP_UNROLL
       for (int i = 0; i < 4; ++i) sum = fmaf(a[i], b[i], sum);
     }
-    sum = sum_of_lanes<kUnits>(sum);
+    sum = sum_of_lanes<kLanes>(sum);
     if (column == 0) store(row, make_float2(row < end ? lse[row] * kLog2E : 0, sum));
   }
 }
@@ -45,7 +45,6 @@ constexpr int kRowsOfTerms = 64;
 template <int D, class T>
 __global__ void __launch_bounds__(kTensorThreads)
     row_kernel(T* dq, const T* dout, const T* out, const float* lse, AttentionExtents e) {
-  e.width = D;
   const HeadRows rows(e);
   const Head head = head_of_block(e);
   const int first = static_cast<int>(blockIdx.z) * kRowsOfTerms;
@@ -80,7 +79,7 @@ namespace of_queries {
 constexpr int M = 2;  // tiles of 16 rows per warp
 constexpr int kQueries = kWarps * 16 * M;
 template <bool kIsWhole, int D>
-constexpr int kKeys = D == 64    ? 64
+constexpr int kKeys = D <= 64    ? 64
                       : kIsWhole ? 32
                                  : 16;  // for which there are registers
 template <int D>
@@ -98,7 +97,6 @@ __global__ void __launch_bounds__(kTensorThreads)
     query_kernel(T* dq, const T* dout, const T* out, const float* lse, const T* q, const T* k,
                  const T* v, AttentionExtents e, float scale) {
   using namespace of_queries;
-  if constexpr (kIsWhole) e.width = D;  // so that nvcc knows it
   constexpr int Keys = kKeys<kIsWhole, D>, kTileNbytes = Keys * kRowNbytes<D>;
   constexpr int kTermsAt = kTerms<kIsWhole, D>;
   const HeadRows rows(e);
@@ -179,11 +177,11 @@ __global__ void __launch_bounds__(kTensorThreads)
 namespace of_keys {
 
 template <int D>
-constexpr int M = D == 64 ? 2 : 1;  // tiles of 16 rows per warp, for which there are registers
+constexpr int M = D <= 64 ? 2 : 1;  // tiles of 16 rows per warp, for which there are registers
 template <int D>
 constexpr int kKeys = kWarps * 16 * M<D>;
 template <bool kIsWhole, int D>
-constexpr int kQueries = D == 64 || !kIsWhole ? 32 : 64;
+constexpr int kQueries = D <= 64 || !kIsWhole ? 32 : 64;
 template <int D>
 constexpr int kStages = 2 * kKeys<D>* kRowNbytes<D>;  // behind keys and values
 template <bool kIsWhole, int D>
@@ -200,7 +198,6 @@ __global__ void __launch_bounds__(kTensorThreads)
     key_kernel(T* dk, T* dv, const T* dq, const T* dout, const T* out, const float* lse, const T* q,
                const T* k, const T* v, AttentionExtents e, float scale) {
   using of_keys::kQueries, of_keys::kKeys, of_keys::kStages, of_keys::kTerms;
-  if constexpr (kIsWhole) e.width = D;  // so that nvcc knows it
   constexpr int M = of_keys::M<D>, Queries = kQueries<kIsWhole, D>;
   constexpr int kTileNbytes = Queries * kRowNbytes<D>, kTermsAt = kTerms<kIsWhole, D>;
   constexpr int kKeysNbytes = kKeys<D> * kRowNbytes<D>;
@@ -296,7 +293,7 @@ void attention_backward_tensor_cores(Stream stream, T* dq, T* dk, T* dv, const T
                                      const T* out, const float* lse, const T* q, const T* k,
                                      const T* v, const AttentionExtents& e) {
   constexpr auto kName = "attention_backward";
-  with_way(e.width, {dq, dk, dv, dout, out, q, k, v}, [&](auto whole, auto columns) {
+  with_way(e, {dq, dk, dv, dout, out, q, k, v}, [&](auto whole, auto columns) {
     constexpr bool kIsWhole = whole.value;
     constexpr int D = columns.value;
     using E = Element<T>;
