@@ -218,6 +218,48 @@ TEMPLATE_TEST_CASE("scores far apart leave attention finite and right", "[kernel
   CHECK(largest_error(outputs[1], in.lse) <= 1e-6);
 }
 
+// Bytes as docs/gpu.md says: rows of q and dout once, and of k and v once per tile of queries; for
+// the gradients of k and v the other way round. Heads that share k and v load them each.
+TEST_CASE("attention moves the bytes of its formula", "[kernels][stand-in]") {
+  const AttentionExtents e{1, 192, 2, 1, 64, 192};
+  const Attention<BFloat16> in(e);
+  const std::int64_t row = 64 * 2, heads = 2, length = 192;
+  const std::int64_t seen = 128 + 192;           // of two tiles of queries
+  const std::int64_t seeing = 192 + 64;          // two tiles of keys
+  const std::int64_t lse_nbytes = 4, terms = 8;  // per query
+  Session session(requested_or({Mode::lazy, 0}));
+  const cudaStream_t stream = new_stream();
+  DeviceValues<BFloat16> q(stream, in.q, 0), k(stream, in.k, 0), v(stream, in.v, 0),
+      dout(stream, in.dout, 0), out(stream, in.q, 0), dq(stream, in.q, 0), dk(stream, in.k, 0),
+      dv(stream, in.v, 0);
+  DeviceValues<float> lse(stream, std::vector<float>(2 * 192), 0);
+  const auto moved_by = [&](const auto& program) {
+    const cuda_on_host::Traffic before = cuda_on_host::traffic();
+    program();
+    check(cudaStreamSynchronize(stream));
+    const cuda_on_host::Traffic after = cuda_on_host::traffic();
+    return std::pair{after.loaded - before.loaded, after.stored - before.stored};
+  };
+  const auto forward = moved_by([&] {
+    fsdp::cuda::attention(stream, out.data(), lse.data(), q.data(), k.data(), v.data(), e);
+  });
+  CHECK(forward.first == heads * (length * row + 2 * seen * row));
+  CHECK(forward.second == heads * length * (row + lse_nbytes));
+  const auto backward = moved_by([&] {
+    fsdp::cuda::attention_backward(stream, dq.data(), dk.data(), dv.data(), dout.data(), out.data(),
+                                   lse.data(), q.data(), k.data(), v.data(), e);
+  });
+  const std::int64_t of_terms = heads * length * (2 * row + lse_nbytes);
+  const std::int64_t of_queries = heads * (length * (2 * row + terms) + 2 * seen * row);
+  const std::int64_t of_keys = 2 * length * row + heads * seeing * (2 * row + terms);
+  CHECK(backward.first == of_terms + of_queries + of_keys);
+  CHECK(backward.second == heads * length * (terms + row) + 2 * length * row);
+  for (auto* each : {&q, &k, &v, &dout, &out, &dq, &dk, &dv}) each->drop();
+  lse.drop();
+  check(cudaStreamDestroy(stream));
+  CHECK_NOTHROW(session.finish());
+}
+
 TEST_CASE("a head that is too wide for the kernels is an error", "[kernels]") {
   Session session(requested_or({Mode::lazy, 0}));
   const cudaStream_t stream = new_stream();

@@ -21,6 +21,8 @@ void Session::finish() {
 
 std::int64_t host_waits() { return 0; }
 
+Traffic traffic() { return {}; }
+
 std::set<int> opened_devices() { return {}; }
 
 std::optional<Plan> requested_plan() { return std::nullopt; }

@@ -21,8 +21,9 @@ void Grid::access(const void* pointer, std::size_t nbytes, bool write, bool atom
 }
 
 std::string Grid::check_access(Address address, std::size_t nbytes, bool write, bool atomic) {
-  const Machine& all = machine();
+  Machine& all = machine();
   if (all.memory.in_device_range(address)) {
+    (write ? all.traffic.stored : all.traffic.loaded) += static_cast<std::int64_t>(nbytes);
     const int own = launch_.config.stream->device;
     const Allocation* allocation = machine().memory.find(address);
     const int other = allocation == nullptr ? own : allocation->device;

@@ -54,6 +54,7 @@ void Machine::reset(const Plan& new_plan) {
   host = {};
   host.set(0, 1);
   waits = 0;
+  traffic = {};
   opened_devices.clear();
   half_launched.clear();
   streams_.clear();

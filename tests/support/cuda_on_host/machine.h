@@ -75,6 +75,7 @@ class Machine {
   std::vector<Operation> operations;
   Clock host;
   std::int64_t waits = 0;
+  Traffic traffic;
   std::set<int> opened_devices;
   std::string failure;  ///< the first Misuse
   std::set<std::pair<int, int>>

@@ -35,6 +35,11 @@ void watch_driver(std::function<void(std::string_view)> watch) {
   machine().driver_watch = std::move(watch);
 }
 
+Traffic traffic() {
+  const std::lock_guard lock(machine().mutex);
+  return machine().traffic;
+}
+
 std::set<int> opened_devices() {
   const std::lock_guard lock(machine().mutex);
   return machine().opened_devices;

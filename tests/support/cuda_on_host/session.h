@@ -49,6 +49,12 @@ class Session {
 /// cudaEventSynchronize, cudaDeviceSynchronize, cudaMemcpy, cudaMemset, cudaFree and cudaFreeHost.
 std::int64_t host_waits();
 
+/// Bytes that kernels have moved from and to devices' memory since the Session began.
+struct Traffic {
+  std::int64_t loaded = 0, stored = 0;
+};
+Traffic traffic();
+
 /// The devices that cudaSetDevice has named since the Session began. On a card each of them has
 /// lost some hundred megabytes to this process.
 std::set<int> opened_devices();
