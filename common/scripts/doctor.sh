@@ -126,6 +126,18 @@ nccl() {
   dotted "${header:-$(find_header nccl.h)}" NCCL_MAJOR NCCL_MINOR NCCL_PATCH
 }
 
+# With which `make cuda-kernels` reads machine code. Packages of PyPI have it where no PATH leads.
+disassembler() {
+  [ -n "$(nvcc_path)" ] || return 0
+  python3 -B - "$(dirname "$(nvcc_path)")" <<'end' 2>/dev/null
+import pathlib, sys
+sys.path.insert(0, "tests/cuda")
+import kernel_table
+found = kernel_table.disassembler([pathlib.Path(sys.argv[1])])
+print(pathlib.Path(found[0]).name if found else "")
+end
+}
+
 card() {
   command -v nvidia-smi >/dev/null 2>&1 || return 0
   nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | sort | uniq -c | sed 's/^ *//'
@@ -167,6 +179,8 @@ if [ -d tests/support/cuda_on_host ]; then # a student kit has none
   echo 'CUDA: the kernels run in `make test-cuda`, on any machine, on a stand-in for a card'
   nvcc_version=$(cuda_compiler) nccl_version=$(nccl) cards=$(card)
   line nvcc "$nvcc_version" 'the kernels are not compiled for a card'
+  [ ! -d tests/cuda ] || line disassembler "$(disassembler)" \
+    '`make cuda-kernels` skips its rules of machine code: `pip install nvidia-cuda-nvdisasm`'
   line NCCL "$nccl_version" 'groups of cards exist on the stand-in only'
   line 'CUDA card' "$cards" 'the kernels run on the stand-in only'
   if [ -z "$nvcc_version" ]; then

@@ -7,10 +7,22 @@ memory. The functions here read texts and run nothing but c++filt.
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class MachineCode:
+    """What the SASS of a kernel shows."""
+
+    generic: int = 0  # accesses whose memory is only known when they run
+    matrix_loads: int = 0  # ldmatrix
+    loop: int = 0  # instructions of one turn of the loop of its products, without masking
+    products: int = 0  # of tensor cores, in that turn
 
 
 @dataclass
@@ -25,8 +37,12 @@ class Kernel:
     spill_stores: int = 0
     spill_loads: int = 0
     shared: int = 0  # static shared memory
+    dynamic: int = 0  # dynamic shared memory, at most
+    is_noted: bool = True  # that memory, by note_shared_memory()
+    threads: int = 0  # of a block, at most
     load: int | None = None
     store: int | None = None
+    machine: MachineCode | None = None
     operations: Counter[str] = field(default_factory=Counter)  # on floats, of its PTX
 
     def __str__(self) -> str:
@@ -65,6 +81,23 @@ def operations(ptx: str) -> dict[str, Counter[str]]:
     return found
 
 
+def launches(ptx: str) -> dict[str, dict[str, Any]]:
+    """The threads of a block and the dynamic shared memory, as the PTX of each kernel says them."""
+    found: dict[str, dict[str, int]] = {}
+    for part in re.split(r"^[ \t]*(?:\.\w+[ \t]+)*\.entry\b", ptx, flags=re.M)[1:]:
+        name = re.match(r"\s*([\w$]+)", part)
+        threads = re.search(r"^\.(?:maxntid|reqntid)\s+(\d+)(?:,\s*(\d+))?(?:,\s*(\d+))?", part,
+                            flags=re.M)
+        dynamic = re.search(r"// dynamic shared memory: (\d+)", part)
+        is_named = re.search(r"^(?!.*\.extern).*\bdynamic_shared_memory\b", part, flags=re.M)
+        if name is not None:
+            sizes = [int(size) for size in threads.groups(default="1")] if threads else [0]
+            found[name[1]] = {"threads": math.prod(sizes),
+                              "dynamic": int(dynamic[1]) if dynamic else 0,
+                              "is_noted": bool(dynamic) or not is_named}
+    return found
+
+
 def widths(sass: str) -> dict[str, tuple[int, int]]:
     """The widest global load and store of each kernel, in bits: cuobjdump -sass, nvdisasm -c.
 
@@ -81,6 +114,65 @@ def widths(sass: str) -> dict[str, tuple[int, int]]:
             bits = int(size[1] or size[2]) if size else 32
             widest[kind] = max(widest[kind], bits)
         found[name[0]] = (widest["LDG"], widest["STG"])
+    return found
+
+
+_WORK = re.compile(r"HMMA|LD|ST|ATOM|RED|MUFU|SHFL|BAR|F(?:FMA|MUL|ADD|MNMX)\b")
+
+
+def _turn(code: list[tuple[int, str]], jumps: list[tuple[int, int]]) -> tuple[int, int]:
+    """The instructions of one turn of the loop that has the most products, and its products.
+
+    What a branch may skip and only selects floats is left out: it masks tiles on the diagonal.
+    """
+    best = (0, 0)
+    for end, begin in sorted(jumps, key=lambda jump: jump[0] - jump[1]):
+        inside = [(at, op) for at, op in code if begin <= at <= end]
+        products = sum(op.startswith("HMMA") for _, op in inside)
+        if begin >= end or products <= best[1]:
+            continue
+        masks: set[int] = set()
+        for at, to in jumps:
+            part = [(a, op) for a, op in inside if at < a < to]
+            if begin <= at < to <= end and any(op.startswith("FSEL") for _, op in part) \
+                    and not any(_WORK.match(op) for _, op in part):
+                masks.update(a for a, _ in part)
+        best = (len(inside) - len(masks), products)
+    return best
+
+
+def machine_code(sass: str) -> dict[str, MachineCode]:
+    """What the instructions of each kernel show: cuobjdump -sass, nvdisasm -c."""
+    found: dict[str, MachineCode] = {}
+    for part in re.split(r"^\s*(?:Function : |\.section\s+\.text\.)", sass, flags=re.M)[1:]:
+        name = re.match(r"[\w$]+", part)
+        if name is None:
+            continue
+        code: list[tuple[int, str]] = []
+        labels: dict[str, int] = {}
+        branches: list[tuple[int, str]] = []
+        pending: list[str] = []
+        for line in part.splitlines():
+            label = re.match(r"\s*(\.L_x_\d+):", line)
+            if label:
+                pending.append(label[1])
+            match = re.match(r"\s+/\*([0-9a-f]{4,})\*/\s+(@!?U?P\w+\s+)?([A-Z][\w.]*)([^;]*);",
+                             line)
+            if match is None or (match[2] or "").startswith("@!PT"):  # that one never runs
+                continue
+            at = int(match[1], 16)
+            labels.update((each, at) for each in pending)
+            pending = []
+            code.append((at, match[3]))
+            target = re.search(r"(\.L_x_\d+)|\b(0x[0-9a-f]+)\b", match[4])
+            if match[3].startswith("BRA") and target:
+                branches.append((at, target[0]))
+        jumps = [(at, labels.get(to, int(to, 16) if to.startswith("0x") else at))
+                 for at, to in branches]
+        loop, products = _turn(code, jumps)
+        found[name[0]] = MachineCode(
+            generic=sum(bool(re.match(r"(?:LD|ST|ATOM)(?:\.|$)", op)) for _, op in code),
+            matrix_loads=sum(op.startswith("LDSM") for _, op in code), loop=loop, products=products)
     return found
 
 
@@ -117,13 +209,16 @@ def split_name(full: str) -> tuple[str, tuple[str, ...]]:
 
 def kernels_of(file: str, report: str, ptx: str, sass: str | None) -> list[Kernel]:
     """The kernels of one file, in alphabetical order, and functions that are not inlined."""
-    needed, rounded = resources(report), operations(ptx)
+    needed, rounded, launched = resources(report), operations(ptx), launches(ptx)
     accessed = widths(sass) if sass is not None else {}
+    machine = machine_code(sass) if sass is not None else {}
     names = sorted(needed.keys() | rounded.keys())
     found = []
     for mangled, full in zip(names, demangled(names) if names else []):
-        kernel = Kernel(file, *split_name(full), **needed.get(mangled, {}))
+        kernel = Kernel(file, *split_name(full), **needed.get(mangled, {}),
+                        **launched.get(mangled, {}))
         kernel.operations = rounded.get(mangled, Counter())
+        kernel.machine = machine.get(mangled)
         if mangled in accessed:
             kernel.load, kernel.store = accessed[mangled]
         found.append(kernel)

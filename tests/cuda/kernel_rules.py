@@ -59,6 +59,27 @@ NARROW_STORES = {
     "reductions sum_rows_kernel": "a thread has one column",
     "rms_norm weight_kernel": "a thread has one column",
 }
+# The most instructions per tile(), for sm_90: heads of 32, 64, 96 and 128.
+MOST_PER_TILE = {
+    "attention_tensor_cores forward_kernel<true, 32": 300,
+    "attention_tensor_cores forward_kernel<true, 64": 400,
+    "attention_tensor_cores forward_kernel<true, 96": 500,
+    "attention_tensor_cores forward_kernel<true, 128": 600,
+    "attention_tensor_cores_backward query_kernel<true, 32": 280,
+    "attention_tensor_cores_backward query_kernel<true, 64": 350,
+    "attention_tensor_cores_backward query_kernel<true, 96": 520,
+    "attention_tensor_cores_backward query_kernel<true, 128": 570,
+    "attention_tensor_cores_backward key_kernel<true, 32": 380,
+    "attention_tensor_cores_backward key_kernel<true, 64": 500,
+    "attention_tensor_cores_backward key_kernel<true, 96": 720,
+    "attention_tensor_cores_backward key_kernel<true, 128": 800,
+}
+# Of a multiprocessor, by the CUDA Programming Guide: KiB of shared memory, warps, blocks. A block can
+# have all of that memory but the KiB which CUDA keeps per block.
+PROCESSORS = {"sm_80": (164, 64, 32), "sm_86": (100, 48, 16), "sm_89": (100, 48, 24),
+              "sm_90": (228, 64, 32), "sm_100": (228, 64, 32), "sm_120": (100, 48, 24)}
+_REGISTERS = 64 * 1024  # of each
+_PRODUCTS = {"forward_kernel": 2, "query_kernel": 3, "key_kernel": 4}  # of a tile and a head's rows
 _NBYTES = {"half": 2, "bfloat16": 2, "unsigned short": 2, "float": 4, "int": 4, "unsigned int": 4,
            "long": 8, "unsigned long": 8}
 
@@ -70,6 +91,67 @@ def _names(pattern: str, kernel: Kernel) -> bool:
 
 def _is_listed(kernel: Kernel, exceptions: dict[str, str]) -> bool:
     return any(_names(pattern, kernel) for pattern in exceptions)
+
+
+def tile(kernel: Kernel) -> int | None:
+    """Attention's instructions per warp for 16 rows and 64 columns of scores, off the diagonal."""
+    machine = kernel.machine
+    if machine is None or machine.products == 0 or kernel.name not in _PRODUCTS:
+        return None
+    products = _PRODUCTS[kernel.name] * int(kernel.arguments[1]) // 2  # each is 16 x 8 x 16
+    return round(machine.loop / machine.products * products)
+
+
+def warps(kernel: Kernel, arch: str) -> int | None:
+    """Warps that a multiprocessor can have at once; none where that is unknown."""
+    if arch not in PROCESSORS or kernel.threads == 0:
+        return None
+    kibibytes, most_warps, most_blocks = PROCESSORS[arch]
+    of_block = -(-kernel.threads // 32)
+    of_warp = -(-kernel.registers * 32 // 256) * 256  # they are given out so, to four warps at once
+    by_registers = _REGISTERS // max(of_warp, 1) // 4 * 4
+    nbytes = -(-(kernel.shared + kernel.dynamic + 1024) // 128) * 128
+    return of_block * min(most_blocks, most_warps // of_block, by_registers // of_block,
+                          kibibytes * 1024 // nbytes)
+
+
+def oversized(kernels: list[Kernel], arch: str) -> list[str]:
+    """Kernels whose blocks need more than a multiprocessor has."""
+    return [f"{k}: no block of {k.threads} threads fits a multiprocessor, with {k.registers} "
+            f"registers and {k.shared + k.dynamic} bytes of shared memory"
+            for k in kernels if warps(k, arch) == 0]
+
+
+def unnoted(kernels: list[Kernel]) -> list[str]:
+    """Kernels that do not say how much dynamic shared memory they are launched with."""
+    return [f"{k}: uses dynamic shared memory, and does not call note_shared_memory()"
+            for k in kernels if not k.is_noted]
+
+
+def generic(kernels: list[Kernel]) -> list[str]:
+    """Kernels that leave it to the card to find out which memory an address belongs to."""
+    return [f"{k}: {k.machine.generic} loads and stores of memory that nvcc does not know (LD, ST)"
+            for k in kernels if k.machine and k.machine.generic]
+
+
+def unassembled(kernels: list[Kernel]) -> list[str]:
+    """Kernels that use tensor cores, and load no operand of them by ldmatrix."""
+    return [f"{k}: uses tensor cores, but has no ldmatrix (LDSM)" for k in kernels
+            if any(re.match(r"w?g?mma\.", operation) for operation in k.operations)
+            and k.machine and k.machine.matrix_loads == 0]
+
+
+def slow(kernels: list[Kernel], arch: str) -> list[str]:
+    """Kernels of attention with more instructions per tile than they are known to need."""
+    if arch != "sm_90":
+        return []
+    found = []
+    for kernel in kernels:
+        most = [most for name, most in MOST_PER_TILE.items() if _names(f"{name},", kernel)]
+        count = tile(kernel)
+        if most and count is not None and count > most[0]:
+            found.append(f"{kernel}: {count} instructions for a tile, but {most[0]} are enough")
+    return found
 
 
 def spilling(kernels: list[Kernel]) -> list[str]:
@@ -133,12 +215,14 @@ def stale(kernels: list[Kernel], is_selection: bool) -> list[str]:
     """Exceptions for kernels and files that do not exist; none if only some files were compiled."""
     if is_selection:
         return []
-    lists = {**EXPLICIT, **MAY_SPILL, **NARROW_LOADS, **NARROW_STORES}
+    lists = {**EXPLICIT, **MAY_SPILL, **NARROW_LOADS, **NARROW_STORES, **MOST_PER_TILE}
     unused = [name for name in lists if not any(_names(name, kernel) for kernel in kernels)]
     unused += sorted(WITHIN_TOLERANCE.keys() - {kernel.file for kernel in kernels})
     return [f"kernel_rules.py has an exception for {name}, which does not exist" for name in unused]
 
 
-def broken(kernels: list[Kernel], is_selection: bool) -> list[str]:
+def broken(kernels: list[Kernel], arch: str, is_selection: bool) -> list[str]:
     """What breaks any of the rules, in all kernels of one architecture or in some files' only."""
-    return [*spilling(kernels), *inexact(kernels), *narrow(kernels), *stale(kernels, is_selection)]
+    return [*spilling(kernels), *inexact(kernels), *oversized(kernels, arch), *unnoted(kernels),
+            *generic(kernels), *unassembled(kernels), *narrow(kernels), *slow(kernels, arch),
+            *stale(kernels, is_selection)]

@@ -4,12 +4,14 @@
                     [FILE.cu …]
 
 It needs nvcc, but no card. One line per kernel: registers, bytes on the stack, bytes spilled and
-loaded again, bytes of static shared memory, and the bits of the widest load and store of global
-memory. --families prints one line for all instances of a template. The table is for the first
---arch, and the rules of kernel_rules.py are checked for each: the exit status is 1 if one is
-broken. Without --arch they are sm_90 and the others that the build compiles for. Widths need
-cuobjdump or nvdisasm, in PATH, beside nvcc or in --tools. CUDA's full toolkit has them, and so has
-the package triton of PyPI, in triton/backends/nvidia/bin.
+loaded again, bytes of shared memory that are static and that the launch adds, the warps that a
+multiprocessor can have of it, the bits of the widest load and store of global memory, and
+attention's instructions per tile. --families prints one line for all instances of a template. The
+table is for the first --arch, and the rules of kernel_rules.py are checked for each: the exit
+status is 1 if one is broken. Without --arch they are sm_90 and the others that the build compiles
+for. What the machine code shows needs cuobjdump or nvdisasm, in PATH, beside nvcc or in --tools.
+CUDA's full toolkit has both; pip install nvidia-cuda-nvdisasm, or the same with cuobjdump, puts
+one into nvidia/cu13/bin, which is found if this Python can import it.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ from compiled_kernels import Kernel, kernels_of
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE_ARCH = "sm_90"  # of the table in docs/gpu.md
-_COLUMNS = ("file", "kernel", "registers", "stack", "spilled", "shared", "load", "store")
+_COLUMNS = ("file", "kernel", "registers", "stack", "spilled", "shared", "dynamic", "warps", "load",
+            "store", "tile")
 
 
 class CompileError(Exception):
@@ -54,12 +57,26 @@ def architectures_of_build(text: str) -> list[str]:
     return sorted(found, key=lambda arch: arch != TABLE_ARCH)
 
 
+def packaged_tools() -> list[Path]:
+    """Where packages of PyPI put NVIDIA's programs, for the Python that runs this."""
+    return [bin for folder in sys.path for bin in sorted(Path(folder, "nvidia").glob("cu*/bin"))]
+
+
 def tool(name: str, folders: list[Path]) -> str | None:
     """A program in one of the folders, or in PATH."""
     for folder in folders:
         if os.access(folder / name, os.X_OK):
             return str(folder / name)
     return shutil.which(name)
+
+
+def disassembler(folders: list[Path]) -> list[str] | None:
+    """The command that prints a cubin's machine code; none if no program for it is installed."""
+    for name, option in (("nvdisasm", "-c"), ("cuobjdump", "-sass")):
+        found = tool(name, [*folders, *packaged_tools()])
+        if found:
+            return [found, option]
+    return None
 
 
 def output_of(command: list[str]) -> str:
@@ -80,28 +97,31 @@ def known(architectures: list[str], nvcc: str) -> list[str]:
     return [arch for arch in architectures if arch in codes]
 
 
-def compiled(source: Path, nvcc: list[str], disassembler: list[str] | None) -> list[Kernel]:
+def compiled(source: Path, nvcc: list[str], disassemble: list[str] | None) -> list[Kernel]:
     """The kernels of a file, compiled as the build compiles them."""
     with tempfile.TemporaryDirectory() as folder:
         cubin = f"{folder}/{source.stem}.cubin"
         report = output_of([*nvcc, "-Xptxas", "-v", "-keep", "-keep-dir", folder, "-cubin",
                             str(source), "-o", cubin])
         ptx = Path(folder, f"{source.stem}.ptx").read_text(encoding="utf-8")
-        sass = output_of([*disassembler, cubin]) if disassembler else None
+        sass = output_of([*disassemble, cubin]) if disassemble else None
     return kernels_of(source.name, report, ptx, sass)
 
 
 def compiled_for(arch: str, sources: list[Path], nvcc: list[str],
-                 disassembler: list[str] | None) -> list[Kernel]:
+                 disassemble: list[str] | None) -> list[Kernel]:
     """The kernels of all files, in their order."""
     command = [*nvcc, f"-arch={arch}", "-I", str(ROOT / "common")]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = pool.map(lambda source: compiled(source, command, disassembler), sources)
+        found = pool.map(lambda source: compiled(source, command, disassemble), sources)
         return [kernel for of_file in found for kernel in of_file]
 
 
-def _range(values: list[int]) -> str:
-    least, most = min(values), max(values)
+def _range(values: list[int | None]) -> str:
+    known = [value for value in values if value is not None]
+    if not known:
+        return "-"
+    least, most = min(known), max(known)
     return str(least) if least == most else f"{least} to {most}"
 
 
@@ -110,22 +130,24 @@ def _each(values: list[int | None]) -> str:
     return ", ".join(map(str, known)) or "-"
 
 
-def row(kernels: list[Kernel], name: str) -> tuple[str, ...]:
+def row(kernels: list[Kernel], name: str, arch: str) -> tuple[str, ...]:
     """The line of one kernel, or of several under one name."""
     return (kernels[0].file, name, _range([k.registers for k in kernels]),
             _range([k.stack for k in kernels]),
             _range([k.spill_stores + k.spill_loads for k in kernels]),
-            _range([k.shared for k in kernels]), _each([k.load for k in kernels]),
-            _each([k.store for k in kernels]))
+            _range([k.shared for k in kernels]), _range([k.dynamic for k in kernels]),
+            _range([kernel_rules.warps(k, arch) for k in kernels]),
+            _each([k.load for k in kernels]), _each([k.store for k in kernels]),
+            _range([kernel_rules.tile(k) for k in kernels]))
 
 
-def rows(kernels: list[Kernel], families: bool) -> list[tuple[str, ...]]:
+def rows(kernels: list[Kernel], families: bool, arch: str) -> list[tuple[str, ...]]:
     if not families:
-        return [row([k], str(k).split(" ", 1)[1]) for k in kernels]
+        return [row([k], str(k).split(" ", 1)[1], arch) for k in kernels]
     groups: dict[tuple[str, str], list[Kernel]] = {}
     for kernel in kernels:
         groups.setdefault((kernel.file, kernel.name), []).append(kernel)
-    return [row(group, f"{name} × {len(group)}" if len(group) > 1 else name)
+    return [row(group, f"{name} × {len(group)}" if len(group) > 1 else name, arch)
             for (_, name), group in groups.items()]
 
 
@@ -157,9 +179,7 @@ def main() -> int:
     if tool("c++filt", []) is None:
         print("skipped: c++filt, which belongs to g++, is not installed, so kernels have no names")
         return 0
-    folders = [*([options.tools] if options.tools else []), Path(nvcc).parent]
-    cuobjdump, nvdisasm = tool("cuobjdump", folders), tool("nvdisasm", folders)
-    disassembler = ([nvdisasm, "-c"] if nvdisasm else [cuobjdump, "-sass"] if cuobjdump else None)
+    disassemble = disassembler([*([options.tools] if options.tools else []), Path(nvcc).parent])
     sources = options.sources or sorted(ROOT.glob("common/*/cuda/*.cu"))
     try:
         build = (ROOT / "common/cmake/FsdpCuda.cmake").read_text(encoding="utf-8")
@@ -167,18 +187,19 @@ def main() -> int:
         architectures = options.arch or known(architectures_of_build(build), nvcc)
         broken = []
         for arch in architectures:
-            kernels = compiled_for(arch, sources, [nvcc, "-std=c++20", *flags], disassembler)
+            kernels = compiled_for(arch, sources, [nvcc, "-std=c++20", *flags], disassemble)
             if arch == architectures[0]:
-                print(table(rows(kernels, options.families), options.markdown), end="\n\n")
+                lines = rows(kernels, options.families, arch)
+                print(table(lines, options.markdown), end="\n\n")
             print(f"{len(kernels)} kernels for {arch}, compiled with {shlex.join(flags)}")
-            faults = kernel_rules.broken(kernels, is_selection=bool(options.sources))
+            faults = kernel_rules.broken(kernels, arch, is_selection=bool(options.sources))
             broken += [f"{arch} {fault}" for fault in faults]
     except (CompileError, OSError) as error:
         print(f"kernel_table: {error}", file=sys.stderr)
         return 2
-    if disassembler is None:
-        print("skipped: the widths of loads and stores, for there is no cuobjdump and no nvdisasm: "
-              "name a folder that has one by --tools")
+    if disassemble is None:
+        print("skipped: what the machine code shows, for there is no cuobjdump and no nvdisasm: "
+              "pip install nvidia-cuda-nvdisasm, or name a folder that has one by --tools")
     for line in broken:
         print(f"broken: {line}")
     return 1 if broken else 0

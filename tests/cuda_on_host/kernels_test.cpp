@@ -183,6 +183,8 @@ TEST_CASE("each mistake of a kernel is found in every order of its threads") {
       {Kernel::misaligned_copy, {"moves a vector of 16 bytes"}},
       {Kernel::misaligned_copy_to, {"moves a vector of 8 bytes"}},
       {Kernel::misaligned_row, {"thread (7, 0, 0) moves a vector of 16 bytes"}},
+      {Kernel::noted_less_memory,
+       {"noted_less_memory", "at most 124 bytes of dynamic shared memory", "with 128"}},
   };
   REQUIRE(rows.size() == mistakes::kKernels);
   // Clang moves a struct by memcpy, which may begin anywhere (docs/cuda_stand_in.md).

@@ -182,6 +182,12 @@ __global__ void misaligned_row(float* out) {
   out[i] = static_cast<float>(tiles[0]);
 }
 
+__global__ void noted_less_memory(float* out) {
+  fsdp::cuda::note_shared_memory<124>();
+  dynamic(thread_of_block()) = 0;
+  out[thread_of_block()] = dynamic(thread_of_block());
+}
+
 __global__ void increment_kernel(float* out, const float* in, int n) {
   const int i = thread_of_grid();
   if (i < n) out[i] = in[i] + 1;
@@ -244,6 +250,8 @@ void run(Kernel kernel, cudaStream_t stream, float* out) {
       return start(1, 1, misaligned_copy_to);
     case Kernel::misaligned_row:
       return start(1, 32, misaligned_row);
+    case Kernel::noted_less_memory:
+      return start(1, 32, noted_less_memory);
   }
 }
 

@@ -31,8 +31,9 @@ enum class Kernel {
   misaligned_copy,       ///< cp_async of 16 bytes from out + 1
   misaligned_copy_to,    ///< cp_async of 8 bytes to the second float of a tile
   misaligned_row,        ///< a row of ldmatrix that begins at the third float of a tile
+  noted_less_memory,     ///< says that it needs less dynamic shared memory than it is launched with
 };
-constexpr int kKernels = 24;
+constexpr int kKernels = 25;
 
 /// Runs it with out [n = 64] in device memory, by two blocks of 32 threads each (or as it needs).
 void run(Kernel kernel, cudaStream_t stream, float* out);

@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 from collections import Counter
 from pathlib import Path
@@ -14,7 +15,7 @@ sys.path.insert(0, str(ROOT / "tests" / "cuda"))
 import compiled_kernels  # noqa: E402
 import kernel_rules  # noqa: E402
 import kernel_table  # noqa: E402
-from compiled_kernels import Kernel  # noqa: E402
+from compiled_kernels import Kernel, MachineCode  # noqa: E402
 
 _SCOPE = "_ZN4fsdp4cuda41_GLOBAL__N__f3d4779c_9_sample_cu_25212a1a"
 PLAIN, MAP = f"{_SCOPE}5plainEPf", f"{_SCOPE}10map_kernelILi4EfNS1_3SumIfEEEEvPT0_PK6float4T1_i"
@@ -65,6 +66,33 @@ CUOBJDUMP = f"""
         /*0050*/                   LDG.E.CONSTANT R4, desc[UR6][R2.64] ;  /* 0x0000000602047981 */
         /*0060*/                   LD.E.64 R4, [R2.64] ;                  /* 0x0000000602047981 */
 """
+# Two loops: the second has the products, a mask of two instructions that a branch skips, and one that
+# never runs. This is as cuobjdump prints it, and what follows as nvdisasm does.
+LOOPS = f"""
+\t\tFunction : {MAP}
+        /*0010*/                   LDS R4, [R2] ;
+        /*0020*/               @P0 BRA 0x10 ;
+        /*0030*/                   LDSM.16.M88.4 R4, [R2] ;
+        /*0040*/              @!PT LDS RZ, [RZ] ;
+        /*0050*/               @P1 BRA 0x80 ;
+        /*0060*/                   FSEL R4, R4, -INF , P2 ;
+        /*0070*/                   ISETP.GE.AND P2, PT, R8, 0x9, PT ;
+        /*0080*/                   HMMA.16816.F32.BF16 R4, R4, R8, R4 ;
+        /*0090*/                   HMMA.16816.F32.BF16 R4, R4, R8, R4 ;
+        /*00a0*/               @P0 BRA 0x30 ;
+\t\tFunction : {PLAIN}
+        /*0010*/                   LD.E.64 R4, [R2.64] ;
+        /*0020*/                   ATOM.E.ADD.STRONG.GPU PT, R3, desc[UR4][R4.64], R3 ;
+        /*0030*/                   ST.E [R2.64], R4 ;
+        /*0040*/                   LDG.E R4, desc[UR6][R2.64] ;
+"""
+LABELS = f"""\t.section\t.text.{MAP},"ax",@progbits
+.text.{MAP}:
+.L_x_0:
+        /*0010*/                   MOV R1, c[0x0][0x28] ;
+        /*0020*/                   HMMA.16816.F32 R4, R4, R8, R4 ;
+        /*0030*/               @P0 BRA `(.L_x_0) ;
+"""
 NVDISASM = f"""\t.section\t.text.{MAP},"ax",@progbits
 .text.{MAP}:
         /*0060*/                   LDG.E.128 R12, desc[UR4][R2.64] ;
@@ -90,6 +118,25 @@ class Outputs(unittest.TestCase):
         self.assertEqual(compiled_kernels.widths(CUOBJDUMP), {MAP: (128, 64), PLAIN: (32, 0)})
         self.assertEqual(compiled_kernels.widths(NVDISASM), {MAP: (128, 64), PLAIN: (32, 0)})
 
+    def test_what_a_launch_needs(self) -> None:
+        noted = PTX.replace("\tfma.rn.f32", "\t// begin inline asm\n\t// dynamic shared memory: 512"
+                            "\n\t// end inline asm\n\tfma.rn.f32", 1)
+        self.assertEqual(compiled_kernels.launches(noted), {
+            PLAIN: {"threads": 0, "dynamic": 0, "is_noted": True},
+            MAP: {"threads": 256, "dynamic": 512, "is_noted": True}})
+        for line, is_noted in ((".extern .shared .align 16 .b8 dynamic_shared_memory[];", True),
+                               ("\tmov.u32 %r1, dynamic_shared_memory;", False)):
+            silent = compiled_kernels.launches(PTX.replace("\tret;", f"{line}\n\tret;"))[PLAIN]
+            self.assertEqual(silent["is_noted"], is_noted)
+            self.assertEqual(len(kernel_rules.unnoted([kernel(is_noted=is_noted)])), not is_noted)
+
+    def test_what_the_machine_code_shows(self) -> None:
+        self.assertEqual(compiled_kernels.machine_code(LOOPS), {
+            MAP: MachineCode(generic=0, matrix_loads=1, loop=5, products=2),
+            PLAIN: MachineCode(generic=3)})
+        self.assertEqual(compiled_kernels.machine_code(LABELS), {
+            MAP: MachineCode(loop=3, products=1)})
+
     def test_names(self) -> None:
         scope = "fsdp::cuda::(anonymous namespace)::"
         for full, name in ((f"{scope}plain(float*)", ("plain", ())),
@@ -107,7 +154,7 @@ class Outputs(unittest.TestCase):
         self.assertEqual((first.registers, first.load, first.store), (18, 128, 64))
         self.assertEqual((str(second), second.shared, second.store), ("sample plain", 1024, 0))
         unknown = compiled_kernels.kernels_of("sample.cu", REPORT, PTX, None)
-        self.assertEqual([(k.load, k.store) for k in unknown], [(None, None)] * 2)
+        self.assertEqual([(k.load, k.store, k.machine) for k in unknown], [(None, None, None)] * 2)
 
 
 def kernel(name: str = "k", *arguments: str, file: str = "new.cu", **what: object) -> Kernel:
@@ -157,6 +204,41 @@ class Rules(unittest.TestCase):
         strided = kernel("copy_strided_kernel", "half", "float", file="copy.cu", load=32, store=16)
         self.assertEqual(kernel_rules.narrow([strided]), [])
 
+    def test_memory_that_nvcc_does_not_know(self) -> None:
+        self.assertEqual(kernel_rules.generic([kernel(machine=MachineCode()), kernel()]), [])
+        self.assertIn("3 loads", kernel_rules.generic([kernel(machine=MachineCode(generic=3))])[0])
+
+    def test_tensor_cores_without_ldmatrix(self) -> None:
+        for operation, loads, count in (("mma.sync.aligned.m16n8k16.f32", 0, 1),
+                                        ("wmma.mma.sync.aligned.m16n16k16.f32", 0, 1),
+                                        ("mma.sync.aligned.m16n8k16.f32", 4, 0),
+                                        ("fma.rn.f32", 0, 0)):
+            found = kernel(operations=Counter({operation: 1}),
+                           machine=MachineCode(matrix_loads=loads))
+            self.assertEqual(len(kernel_rules.unassembled([found])), count, operation)
+
+    def test_instructions_of_a_tile(self) -> None:
+        def forward(loop: int, way: str = "true") -> Kernel:
+            return kernel("forward_kernel", way, "64", "half", file="attention_tensor_cores.cu",
+                          machine=MachineCode(loop=loop, products=128))
+        self.assertEqual(kernel_rules.tile(forward(800)), 400)  # two rows of 16
+        self.assertIsNone(kernel_rules.tile(kernel("forward_kernel", "2", "float")))
+        good = [forward(800), forward(9000, "false"), kernel()]
+        self.assertEqual(kernel_rules.slow(good, "sm_90"), [])
+        self.assertIn("401 instructions", kernel_rules.slow([forward(802)], "sm_90")[0])
+        self.assertEqual(kernel_rules.slow([forward(802)], "sm_80"), [])
+
+    def test_warps_of_a_multiprocessor(self) -> None:
+        for registers, shared, threads, arch, warps in (
+                (32, 0, 256, "sm_90", 64), (32, 0, 256, "sm_120", 48), (33, 0, 256, "sm_90", 48),
+                (255, 0, 128, "sm_90", 8), (16, 0, 32, "sm_86", 16),
+                (32, 99 * 1024, 128, "sm_86", 4), (32, 99 * 1024 + 1, 128, "sm_86", 0),
+                (32, 113 * 1024, 128, "sm_90", 8),
+                (32, 0, 0, "sm_90", None), (32, 0, 32, "sm_70", None)):
+            found = kernel(registers=registers, dynamic=shared, threads=threads)
+            self.assertEqual(kernel_rules.warps(found, arch), warps, found)
+            self.assertEqual(len(kernel_rules.oversized([found], arch)), warps == 0)
+
     def test_an_exception_without_a_kernel(self) -> None:
         self.assertIn("kernel_rules.py has an exception for swiglu.cu, which does not exist",
                       kernel_rules.stale([kernel()], is_selection=False))
@@ -164,19 +246,21 @@ class Rules(unittest.TestCase):
 
 
 class Table(unittest.TestCase):
-    KERNELS = [kernel("k", "half", registers=20, load=64, store=0),
+    KERNELS = [kernel("k", "half", registers=20, load=64, store=0, dynamic=96, threads=256),
                kernel("k", "float", registers=32, load=128, store=0), kernel("other")]
 
     def test_one_line_per_kernel(self) -> None:
-        lines = kernel_table.table(kernel_table.rows(self.KERNELS, False), False).split("\n")
+        rows = kernel_table.rows(self.KERNELS, False, "sm_90")
+        lines = kernel_table.table(rows, False).split("\n")
         self.assertEqual([line.split() for line in lines[1:]], [
-            ["new.cu", "k<half>", "20", "0", "0", "0", "64", "0"],
-            ["new.cu", "k<float>", "32", "0", "0", "0", "128", "0"],
-            ["new.cu", "other", "0", "0", "0", "0", "-", "-"]])
+            ["new.cu", "k<half>", "20", "0", "0", "0", "96", "64", "64", "0", "-"],
+            ["new.cu", "k<float>", "32", "0", "0", "0", "0", "-", "128", "0", "-"],
+            ["new.cu", "other", "0", "0", "0", "0", "0", "-", "-", "-", "-"]])
 
     def test_one_line_per_family(self) -> None:
-        lines = kernel_table.table(kernel_table.rows(self.KERNELS, True), True).split("\n")
-        self.assertEqual(lines[2], "| new.cu | k × 2 | 20 to 32 | 0 | 0 | 0 | 64, 128 | 0 |")
+        lines = kernel_table.table(kernel_table.rows(self.KERNELS, True, "sm_90"), True).split("\n")
+        self.assertEqual(lines[2], "| new.cu | k × 2 | 20 to 32 | 0 | 0 | 0 | 0 to 96 | 64 "
+                         "| 64, 128 | 0 | - |")
         self.assertEqual(len(lines), 4)
 
     def test_the_options_of_the_build(self) -> None:
@@ -200,6 +284,16 @@ class Table(unittest.TestCase):
             out.assert_called_once_with("skipped: sm_90, which this nvcc does not know")
             with self.assertRaisesRegex(kernel_table.CompileError, "name a card by --arch"):
                 kernel_table.known(["sm_90"], "echo")
+
+    def test_a_disassembler_of_a_package(self) -> None:
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(sys, "path", [folder]), \
+                mock.patch("shutil.which", return_value=None):
+            self.assertIsNone(kernel_table.disassembler([]))
+            for name, option in (("cuobjdump", "-sass"), ("nvdisasm", "-c")):  # the latter is first
+                program = Path(folder, "nvidia", "cu13", "bin", name)
+                program.parent.mkdir(parents=True, exist_ok=True)
+                program.touch(0o755)
+                self.assertEqual(kernel_table.disassembler([]), [str(program), option])
 
     def test_without_nvcc_it_is_skipped(self) -> None:
         with mock.patch.object(kernel_table, "tool", return_value=None), \

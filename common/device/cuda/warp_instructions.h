@@ -105,6 +105,13 @@ __device__ __forceinline__ void store_vector(SharedAddress to, const Vector& vec
   }
 }
 
+/// Says that a kernel is launched with at most Nbytes of dynamic shared memory. It costs nothing:
+/// make cuda-kernels reads it in the PTX, and the stand-in compares it with the launch.
+template <std::size_t Nbytes>
+__device__ __forceinline__ void note_shared_memory() {
+  asm volatile("// dynamic shared memory: %0" ::"n"(Nbytes));
+}
+
 /// 2^x by the hardware's table, within 2 units in the last place; subnormal results are 0.
 __device__ __forceinline__ float fast_exp2(float x) {
   float y;

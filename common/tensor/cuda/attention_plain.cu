@@ -14,6 +14,7 @@ template <int Groups, class T>
 __global__ void __launch_bounds__(kPlainThreads)
     forward_kernel(T* out, float* lse, const T* q, const T* k, const T* v, AttentionExtents e,
                    float scale) {
+  note_shared_memory<shared_nbytes<Groups>(kWidest<Groups>, 3, 1)>();
   constexpr int Tile = kTile<Groups>, Rows = kRows<Groups>, Columns = kColumns<Groups>;
   constexpr int ScoreStride = kScoreStride<Groups>;
   const HeadRows rows(e);
@@ -84,6 +85,7 @@ template <int Groups, class T>
 __global__ void __launch_bounds__(kPlainThreads, Groups == 4 ? 4 : 0)
     query_kernel(T* dq, const T* dout, const T* out, const float* lse, const T* q, const T* k,
                  const T* v, AttentionExtents e, float scale) {
+  note_shared_memory<shared_nbytes<Groups>(kWidest<Groups>, 4, 1)>();
   constexpr int Tile = kTile<Groups>, Rows = kRows<Groups>, Columns = kColumns<Groups>;
   constexpr int ScoreStride = kScoreStride<Groups>;
   const HeadRows rows(e);
@@ -143,6 +145,7 @@ template <int Groups, class T>
 __global__ void __launch_bounds__(kPlainThreads)
     key_kernel(T* dk, T* dv, const T* dout, const T* out, const float* lse, const T* q, const T* k,
                const T* v, AttentionExtents e, float scale) {
+  note_shared_memory<shared_nbytes<Groups>(kWidest<Groups>, 4, 2)>();
   constexpr int Tile = kTile<Groups>, Rows = kRows<Groups>, Columns = kColumns<Groups>;
   constexpr int ScoreStride = kScoreStride<Groups>;
   const HeadRows rows(e);

@@ -9,6 +9,7 @@
 /// four tiles fit the shared memory of every card.
 #pragma once
 
+#include "device/cuda/warp_instructions.h"
 #include "tensor/cuda/attention_extents.h"
 #include "tensor/cuda/rows.h"
 #include "tensor/cuda/unroll.h"
@@ -30,15 +31,18 @@ inline constexpr int kScoreStride = kTile<Groups> + 1;
 
 /// Elements of a row in shared memory: whole fours, then four more, so that eight rows lie in
 /// different banks.
-__host__ __device__ inline int stride_of(std::int64_t width) {
+__host__ __device__ constexpr int stride_of(std::int64_t width) {
   return static_cast<int>((width + 3) / 4 * 4 + 4);
 }
 /// Bytes of `tiles` tiles of rows, `scores` tiles of scores, and two vectors.
 template <int Groups>
-std::size_t shared_nbytes(std::int64_t width, int tiles, int scores) {
+__host__ __device__ constexpr std::size_t shared_nbytes(std::int64_t width, int tiles, int scores) {
   const int floats = kTile<Groups> * (tiles * stride_of(width) + scores * kScoreStride<Groups> + 2);
   return static_cast<std::size_t>(floats) * sizeof(float);
 }
+
+template <int Groups>
+inline constexpr std::int64_t kWidest = 32 * Groups;  ///< of the rows that these kernels have
 
 struct Lanes {
   int x = static_cast<int>(threadIdx.x) % 8, y = static_cast<int>(threadIdx.x) / 8;

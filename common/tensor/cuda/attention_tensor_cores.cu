@@ -21,6 +21,7 @@ template <bool kIsWhole, int D, class T>
 __global__ void __launch_bounds__(kTensorThreads)
     forward_kernel(T* out, float* lse, const T* q, const T* k, const T* v, AttentionExtents e,
                    float scale) {
+  note_shared_memory<kSharedNbytes<D>>();
   constexpr int Keys = kKeys<D>, kTileNbytes = Keys * kRowNbytes<D>;
   const HeadRows rows(e);
   const Lane lane;

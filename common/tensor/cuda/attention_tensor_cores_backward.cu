@@ -97,6 +97,7 @@ __global__ void __launch_bounds__(kTensorThreads)
     query_kernel(T* dq, const T* dout, const T* out, const float* lse, const T* q, const T* k,
                  const T* v, AttentionExtents e, float scale) {
   using namespace of_queries;
+  note_shared_memory<kSharedNbytes<kIsWhole, D>>();
   constexpr int Keys = kKeys<kIsWhole, D>, kTileNbytes = Keys * kRowNbytes<D>;
   constexpr int kTermsAt = kTerms<kIsWhole, D>;
   const HeadRows rows(e);
@@ -198,6 +199,7 @@ __global__ void __launch_bounds__(kTensorThreads)
     key_kernel(T* dk, T* dv, const T* dq, const T* dout, const T* out, const float* lse, const T* q,
                const T* k, const T* v, AttentionExtents e, float scale) {
   using of_keys::kQueries, of_keys::kKeys, of_keys::kStages, of_keys::kTerms;
+  note_shared_memory<of_keys::kSharedNbytes<kIsWhole, D>>();
   constexpr int M = of_keys::M<D>, Queries = kQueries<kIsWhole, D>;
   constexpr int kTileNbytes = Queries * kRowNbytes<D>, kTermsAt = kTerms<kIsWhole, D>;
   constexpr int kKeysNbytes = kKeys<D> * kRowNbytes<D>;

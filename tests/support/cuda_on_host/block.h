@@ -36,6 +36,8 @@ class Grid {
   void wait(std::uint32_t mask, const void* shown, std::size_t nbytes, Site site);
   const Slot* seen() const { return threads_[current_].seen.data(); }
   unsigned current() const { return static_cast<unsigned>(current_); }
+  /// Dynamic shared memory of the launch.
+  std::size_t shared_nbytes() const { return launch_.config.dynamicSmemBytes; }
   /// Those of the current thread that it has not waited for.
   std::vector<Copy>& copies() { return threads_[current_].copies; }
   /// A load or store of the current thread.

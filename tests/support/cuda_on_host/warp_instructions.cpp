@@ -4,6 +4,7 @@
 #include "support/cuda_on_host/block.h"
 #include "support/cuda_on_host/include/cuda_bf16.h"
 #include "support/cuda_on_host/include/cuda_fp16.h"
+#include "support/cuda_on_host/misuse.h"
 
 #include <cmath>
 #include <cstring>
@@ -86,6 +87,15 @@ void finish_copies() {
     }
   }
   running_grid()->copies().clear();
+}
+
+void check_shared_memory(std::size_t most) {
+  const std::size_t nbytes = running_grid()->shared_nbytes();
+  if (nbytes <= most) return;
+  std::string wrong = fmt::format(
+      "says that it has at most {} bytes of dynamic shared memory, but was launched with {}", most,
+      nbytes);
+  running_grid()->fail_thread(std::move(wrong));
 }
 
 void store(void* to, const void* from, std::size_t nbytes) {

@@ -20,6 +20,8 @@ void multiply_tiles(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2
 /// does not wait computes NaN, and one that waits behind the barrier is a race.
 void start_copy(void* to, const void* from, std::size_t nbytes, bool is_there);
 void finish_copies();
+/// A kernel that is launched with more dynamic shared memory than it says is a Misuse.
+void check_shared_memory(std::size_t most);
 /// Announced here: a compiler may copy a struct by memcpy, which is not traced.
 void store(void* to, const void* from, std::size_t nbytes);
 
@@ -60,6 +62,11 @@ template <class Vector>
 void store_vector(SharedAddress to, const Vector& vector) {
   static_assert(sizeof vector == 16 || sizeof vector == 8);
   cuda_on_host::store(reinterpret_cast<void*>(to), &vector, sizeof vector);
+}
+
+template <std::size_t Nbytes>
+void note_shared_memory() {
+  cuda_on_host::check_shared_memory(Nbytes);
 }
 
 inline float fast_exp2(float x) { return std::exp2(x); }
