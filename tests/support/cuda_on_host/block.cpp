@@ -49,11 +49,16 @@ Grid::Grid(const Launch& launch, std::string name, std::uint32_t operation)
 
 Grid::~Grid() { running_grid() = nullptr; }
 
-void Grid::run(std::uint64_t seed, Random& random) {
+void Grid::run(const Plan& plan, Random& random) {
   blockDim = launch_.config.blockDim;
   gridDim = launch_.config.gridDim;
-  for (const std::size_t block : order_of(volume(gridDim), seed, random)) {
-    run_block(block, seed, random);
+  const std::size_t count = volume(gridDim);
+  if (plan.runs_ends_only && count > 2) {
+    for (const std::size_t block : {std::size_t{0}, count - 1}) run_block(block, plan.seed, random);
+    return;
+  }
+  for (const std::size_t block : order_of(count, plan.seed, random)) {
+    run_block(block, plan.seed, random);
   }
 }
 

@@ -7,6 +7,7 @@
 #include "support/cuda_on_host/include/cuda_runtime.h"
 #include "support/cuda_on_host/memory.h"
 #include "support/cuda_on_host/order.h"
+#include "support/cuda_on_host/session.h"
 
 #include <array>
 #include <memory>
@@ -30,7 +31,7 @@ class Grid {
   Grid(const Grid&) = delete;
   Grid& operator=(const Grid&) = delete;
   /// Throws Misuse if a thread did something wrong.
-  void run(std::uint64_t seed, Random& random);
+  void run(const Plan& plan, Random& random);
 
   // What the threads call.
   void wait(std::uint32_t mask, const void* shown, std::size_t nbytes, Site site);

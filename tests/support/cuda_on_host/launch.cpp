@@ -54,7 +54,7 @@ cudaError_t enqueue(Launch launch) {
   call->issue(stream, {what,
                        [launch, what, operation] {
                          Machine& all = machine();
-                         Grid(launch, what, operation).run(all.plan.seed, all.random);
+                         Grid(launch, what, operation).run(all.plan, all.random);
                        },
                        nullptr, nullptr});
   return report(cudaSuccess);

@@ -10,8 +10,8 @@
 namespace cuda_on_host {
 namespace {
 
-constexpr std::size_t kRange = std::size_t{1}
-                               << 36;  // of addresses; pages take memory when touched
+// Of addresses, for device and pinned memory; pages take memory when touched. None is used twice.
+constexpr std::size_t kRange[] = {std::size_t{1} << 42, std::size_t{1} << 36};
 constexpr std::size_t kPage = 4096;
 
 std::size_t index_of(Space space) { return space == Space::device ? 0 : 1; }
@@ -46,29 +46,35 @@ std::string Allocation::name() const {
 
 Memory::Memory() {
   for (std::size_t i = 0; i < 2; ++i) {
-    void* range = mmap(nullptr, kRange, i == 0 ? PROT_NONE : PROT_READ | PROT_WRITE,
+    void* range = mmap(nullptr, kRange[i], i == 0 ? PROT_NONE : PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (range == MAP_FAILED) fail("no range of {} addresses is left in this process", kRange);
+    if (range == MAP_FAILED) fail("no range of {} addresses is left in this process", kRange[i]);
     begin_[i] = next_[i] = reinterpret_cast<Address>(range);
   }
 }
 
 Memory::~Memory() {
-  for (const Address begin : begin_) munmap(reinterpret_cast<void*>(begin), kRange);
+  for (std::size_t i = 0; i < 2; ++i) munmap(reinterpret_cast<void*>(begin_[i]), kRange[i]);
 }
 
-Allocation& Memory::allocate(Space space, std::size_t nbytes, int device) {
+Allocation& Memory::allocate(Space space, std::size_t nbytes, int device, bool vast) {
   Address& next = next_[index_of(space)];
   const Address begin = next;
   // A page between two allocations, so that no overrun reaches the next one.
   next = up_to_page(begin + nbytes) + kPage;
-  if (next > begin_[index_of(space)] + kRange) fail("the stand-in has used up its addresses");
+  if (next > begin_[index_of(space)] + kRange[index_of(space)])
+    fail("the stand-in has used up its addresses");
   ++count_;
   if (space == Space::device) live_nbytes_[device] += nbytes;
   Allocation& made = allocations_[begin];
   made = {count_, begin, nbytes, space,
-          device, true,  "",     Cells((nbytes + Cell::kNbytes - 1) / Cell::kNbytes),
+          device, true,  "",     Cells(vast ? 0 : (nbytes + Cell::kNbytes - 1) / Cell::kNbytes),
           {}};
+  made.is_vast = vast;
+  if (vast) {  // a page for each place that is written, and not two megabytes
+    madvise(reinterpret_cast<void*>(begin), up_to_page(nbytes), MADV_NOHUGEPAGE);
+    return made;
+  }
   protect(made, 0, nbytes, PROT_READ | PROT_WRITE);
   std::memset(reinterpret_cast<void*>(begin), 0xFF, nbytes);
   protect(made, 0, nbytes, PROT_NONE);
@@ -96,10 +102,10 @@ Allocation* Memory::find(Address address) {
 }
 
 bool Memory::in_device_range(Address address) const {
-  return address >= begin_[0] && address < begin_[0] + kRange;
+  return address >= begin_[0] && address < begin_[0] + kRange[0];
 }
 bool Memory::in_pinned_range(Address address) const {
-  return address >= begin_[1] && address < begin_[1] + kRange;
+  return address >= begin_[1] && address < begin_[1] + kRange[1];
 }
 
 std::size_t Memory::live_nbytes(int device) { return live_nbytes_[device]; }
@@ -127,6 +133,11 @@ void Memory::open(Allocation& allocation, std::size_t begin, std::size_t end) {
   if (!is_open_ || allocation.space != Space::device) return;
   std::vector<bool>& open = allocation.open;
   if (open.empty()) open.resize((allocation.nbytes + kPart - 1) / kPart);
+  if (allocation.is_vast) {  // the system keeps few ranges with protections of their own
+    if (open.front()) return;
+    begin = 0;
+    end = allocation.nbytes;
+  }
   const std::size_t last = (end + kPart - 1) / kPart;
   for (std::size_t part = begin / kPart; part < last; ++part) {
     if (open[part]) continue;

@@ -89,6 +89,7 @@ struct Allocation {
   Cells cells;
   std::vector<bool> open;   ///< which parts of kPart bytes host code can touch; empty: none yet
   bool is_of_pool = false;  ///< by cudaMallocAsync
+  bool is_vast = false;     ///< nobody notes who touches it, and it is open as a whole
 
   std::string name() const;
 };
@@ -100,7 +101,9 @@ class Memory {
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
-  Allocation& allocate(Space space, std::size_t nbytes, int device);
+  /// Filled with a NaN of every format. Or it is `vast`: 0, and only its bounds are checked, so that
+  /// it takes memory where a kernel writes alone.
+  Allocation& allocate(Space space, std::size_t nbytes, int device, bool vast);
   void release(Allocation& allocation, const std::string& freed_by);
   /// The allocation that holds this address, freed ones included; null if there never was one.
   Allocation* find(Address address);

@@ -14,7 +14,7 @@ cudaError_t allocate(void** pointer, std::size_t nbytes, Space space, Allocation
       all.memory.live_nbytes(current_device()) + nbytes > all.plan.device_nbytes) {
     return cudaErrorMemoryAllocation;
   }
-  made = &all.memory.allocate(space, nbytes, current_device());
+  made = &all.memory.allocate(space, nbytes, current_device(), all.plan.runs_ends_only);
   *pointer = reinterpret_cast<void*>(made->begin);
   return cudaSuccess;
 }

@@ -116,6 +116,7 @@ std::string touch(Memory& memory, const std::vector<Operation>& operations, cons
     return fmt::format("{} {}", verb, out_of_bounds(*allocation, access));
   }
   memory.open(*allocation, begin, end);
+  if (allocation->is_vast) return {};
   for (std::size_t i = begin / Cell::kNbytes; i * Cell::kNbytes < end;) {
     const std::size_t first = i * Cell::kNbytes;
     const std::size_t last = end == allocation->nbytes ? end + Cell::kNbytes - 1 : end;
