@@ -14,7 +14,7 @@
 .NOTPARALLEL:
 .PHONY: help demo run estimate test bench doctor docs check format tidy sanitize sanitize-dev sanitize-tsan \
   check-clang check-arm64 check-cuda check-grader compare-pytorch cuda-kernels clean figures skeletons warm-up \
-  test-cuda test-integrated progress watch submit grade grade-all gradescope student-kit
+  test-cuda test-integrated progress watch submit grade grade-all gradescope student-kit install check-install
 
 WERROR ?= OFF
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -87,6 +87,15 @@ run: ## Build and run a program of yours over the tasks: make run FILE=mine.cpp 
 	@$(call configure,$(preset)) -DFSDP_RUN="$(abspath $(FILE))"
 	@$(call compile,$(preset)) unshard_run
 	@$(if $(mpi),$(call mpirun,$(or $(NP),4))) build/$(preset)/bin/unshard-run $(ARGS)
+
+install: ## Install the library for projects elsewhere: make install PREFIX=folder
+	@test -n "$(PREFIX)" || { echo "make install PREFIX=folder: name where to, such as $$HOME/unshard"; exit 2; }
+	@$(written)
+	@$(install) build
+	@$(call configure,release)
+	@$(call compile,release) fsdp_task8 fsdp_program
+	@cmake --install build/release --prefix "$(PREFIX)" >/dev/null
+	@echo "Installed in $(PREFIX). cmake finds it there with -DCMAKE_PREFIX_PATH=$(abspath $(PREFIX))"
 
 estimate: ## Say how much memory a training takes: make estimate ARGS="--model.preset llama3_8b --parallel.ranks 8"
 	@$(written)
@@ -247,6 +256,13 @@ test-cuda: ## Build and run the tests of CUDA, under three plans of the stand-in
 	@$(call configure,release)
 	@$(call compile,release) tests_cuda
 	@$(run-cuda-tests)
+
+check-install: ## Build a program elsewhere: over the installed library, and over the sources (minutes)
+	@$(install) build
+	@$(call configure,release)
+	@$(call compile,release) example_own_model
+	@for how in find_package add_subdirectory; do sh tests/examples/elsewhere.sh $$how build/release \
+	  build/release/bin/example_own_model c++ --build || exit 1; done
 
 check-cuda: ## Remove each wait of the CUDA code in a copy: a test must fail (ONLY=host_copy.cpp)
 	@$(install) build course

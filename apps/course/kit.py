@@ -51,7 +51,7 @@ _WORKFLOWS = "apps/course/github/"
 
 # Targets for work on the project itself: they need git, other compilers, or what a kit leaves out.
 _FOR_MAINTAINERS = ("check-grader|compare-pytorch|skeletons|check|format|tidy|sanitize|sanitize-dev"
-                    "|sanitize-tsan|check-clang|check-arm64|test-cuda|check-cuda"
+                    "|sanitize-tsan|check-clang|check-arm64|test-cuda|check-cuda|check-install"
                     "|cuda-kernels")
 
 

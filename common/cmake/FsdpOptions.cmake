@@ -7,7 +7,11 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 
 if(NOT CMAKE_BUILD_TYPE)
-  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+  if(PROJECT_IS_TOP_LEVEL)
+    set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+  else()  # the build type is another project's to choose; without one the library is optimized
+    string(APPEND CMAKE_CXX_FLAGS " -O3")
+  endif()
 endif()
 # Debug is for the sanitizers: line numbers in reports, and -O1 because -O0 is five times slower.
 set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1")
@@ -23,7 +27,8 @@ endif()
 
 option(FSDP_WERROR "Warnings are errors (our own CI; never a student's build)" OFF)
 option(FSDP_NATIVE "Use all instructions of this machine" ON)
-option(FSDP_TESTS "Build the tests" ON)
+option(FSDP_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
+option(FSDP_PROGRAMS "Build the programs, too, and not the library alone" ${PROJECT_IS_TOP_LEVEL})
 set(FSDP_SANITIZE "" CACHE STRING "Sanitizers, e.g. address,undefined or thread")
 
 add_library(fsdp_options INTERFACE)
@@ -81,4 +86,27 @@ else()
 endif()
 target_compile_definitions(fsdp_options INTERFACE FSDP_SANITIZED=${sanitized})
 find_package(Threads REQUIRED)
-target_link_libraries(fsdp_options INTERFACE Threads::Threads)
+
+# What a program over the library must be compiled with, too, wherever it is built. Headers have
+# functions that round (base/fixed_formulas.h, base/philox_block.h), of which a program keeps one copy:
+# where its own were fused, those of the library would be as well, and their bits would change. So
+# -ffp-contract=off is handed on. Warnings and -march=native are not: no type in a header depends on
+# the processor's instructions, and headers that do are not installed.
+add_library(fsdp_use INTERFACE)
+target_compile_features(fsdp_use INTERFACE cxx_std_20)
+target_compile_options(fsdp_use INTERFACE -ffp-contract=off)
+target_link_libraries(fsdp_use INTERFACE Threads::Threads)
+if(FSDP_SANITIZE)
+  target_link_options(fsdp_use INTERFACE -fsanitize=${FSDP_SANITIZE})
+endif()
+
+# fsdp_compile_with_options(NAME): the options are for a library and, in our own build, for all that
+# uses it.
+function(fsdp_compile_with_options name)
+  if(PROJECT_IS_TOP_LEVEL)
+    target_link_libraries(${name} PUBLIC $<BUILD_INTERFACE:fsdp_options>)
+  else()
+    target_link_libraries(${name} PRIVATE $<BUILD_INTERFACE:fsdp_options>)
+  endif()
+  target_link_libraries(${name} PUBLIC fsdp_use)
+endfunction()

@@ -72,6 +72,12 @@ class Makefile(unittest.TestCase):
         self.assertIn(f'-DFSDP_RUN="{ROOT}/apps/examples/own_model.cpp"', done.stdout)
         self.assertRegex(done.stdout, r" 2 build/mpi/bin/unshard-run 2")
 
+    def test_installing_needs_a_folder(self) -> None:
+        done = make("install")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("make install PREFIX=folder", done.stdout)
+        self.assertIn('--prefix "a b"', make("-n", "install", "PREFIX=a b").stdout)
+
     def test_a_target_that_computes_on_the_cpu_refuses_devices(self) -> None:
         done = make("-n", "test-task3", "DEVICE=cuda")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
