@@ -9,7 +9,7 @@ RUN apt-get update \
 
 # The list of packages is the one that every target of the Makefile uses.
 COPY common/scripts/install.sh /tmp/install.sh
-RUN sh /tmp/install.sh build course debug docs format && rm -rf /var/lib/apt/lists/* /tmp/install.sh
+RUN sh /tmp/install.sh build course gdb docs format && rm -rf /var/lib/apt/lists/* /tmp/install.sh
 
 # The first user of most machines has this number, and so owns the sources. With sudo, make installs
 # what the image lacks.

@@ -8,6 +8,7 @@
 #                        run and test-taskN. make test is make test-cuda then, always on the stand-in
 #            CUDA_ON_HOST=lazy:3   one plan of the stand-in, not three, for make test-cuda
 #            PARAM=bfloat16 REDUCE=bfloat16   make demo in 16 bits, over masters in float32
+#            DEBUGGER=lldb  or gdb: for make run and debug-3.2, which also takes CASE="part of a name"
 # The course's targets take ONLY=3.2 SEED=N W=N IMPL=student|solution LEVEL=1..3
 
 .DEFAULT_GOAL := help
@@ -54,6 +55,12 @@ bench-mpi = build/mpi/bin/bench_mpi
 # The thread sanitizer cannot start where newer kernels randomize addresses more widely.
 fixed-addresses = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 course = python3 apps/course/course.py --jobs $(JOBS)
+# Before a program: DEBUGGER=none only builds it, for a debugger of an editor.
+debugger-gdb = gdb -q --args
+debugger-lldb = lldb --
+debugger-none = :
+in-debugger = $(if $(DEBUGGER),$(or $(debugger-$(DEBUGGER)),$(error DEBUGGER=$(DEBUGGER): \
+  there are gdb, lldb and none)))
 # A student kit's programs need every task but the optional one: this names the steps that are not written yet, and ends.
 # Nothing in the full tree, which has references.
 written = $(if $(wildcard apps/course/kit.json),$(install) course && $(course) written $@)
@@ -79,14 +86,14 @@ demo: ## Train a small model, alone and sharded, and compare every bit (DEVICE=c
 	  $(if $(PARAM),--mixed-precision-param $(PARAM)) $(if $(REDUCE),--mixed-precision-reduce $(REDUCE)) \
 	  $(if $(cuda),--device cuda $(if $(card),,--brief))
 
-run: ## Build and run a program of yours over the tasks: make run FILE=mine.cpp ARGS=4 (NP=4)
+run: ## Build and run a program of yours over the tasks: make run FILE=mine.cpp ARGS=4 (NP=4, DEBUGGER=gdb)
 	@test -f "$(FILE)" || { echo "make run FILE=mine.cpp: $(if $(FILE),there is no file '$(FILE)',name \
 	  your program); apps/examples/first_training.cpp is one to begin with"; exit 2; }
 	@$(written)
-	@$(install) build $(mpi)
+	@$(install) build $(mpi) $(filter gdb lldb,$(DEBUGGER))
 	@$(call configure,$(preset)) -DFSDP_RUN="$(abspath $(FILE))"
 	@$(call compile,$(preset)) unshard_run
-	@$(if $(mpi),$(call mpirun,$(or $(NP),4))) build/$(preset)/bin/unshard-run $(ARGS)
+	@$(or $(in-debugger),$(if $(mpi),$(call mpirun,$(or $(NP),4)))) build/$(preset)/bin/unshard-run $(ARGS)
 
 install: ## Install the library for projects elsewhere: make install PREFIX=folder
 	@test -n "$(PREFIX)" || { echo "make install PREFIX=folder: name where to, such as $$HOME/unshard"; exit 2; }
@@ -151,9 +158,9 @@ watch: ## Judge a task whenever you save one of its files (TASK=3: that task onl
 	@$(install) build course
 	@$(course) watch $(TASK) $(if $(ONLY),--only $(ONLY))
 
-debug-%: ## Open a debugger on the first failing case of a step, e.g. debug-3.2
-	@$(install) build course debug
-	@$(course) debug $*
+debug-%: ## Debug a step's first failing case, e.g. debug-3.2 (CASE="part of its name" DEBUGGER=lldb)
+	@$(install) build course $(if $(DEBUGGER),$(filter gdb lldb,$(DEBUGGER)),gdb)
+	@$(course) debug $* $(if $(CASE),--case "$$CASE") $(if $(DEBUGGER),--debugger "$$DEBUGGER")
 
 reset-task%: ## Start a task over; your files are kept beside the new ones
 	@$(install) course

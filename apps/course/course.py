@@ -2,7 +2,8 @@
 
     course.py test TASK [--only 3.2] [--impl student|solution] [--seed N] [--world W]
                         [--backend mpi | --device cuda]
-    course.py progress | watch [TASK] | hint STEP [--level N] | debug STEP
+    course.py progress | watch [TASK] | hint STEP [--level N]
+    course.py debug STEP [--case NAME] [--debugger gdb|lldb|none]
     course.py show TASK [--impl student|solution]
     course.py reset TASK | submit | integrated | written TARGET
 """
@@ -165,7 +166,8 @@ def show(course: manifest.Manifest, options: argparse.Namespace) -> int:
 
 def debug(course: manifest.Manifest, options: argparse.Namespace) -> int:
     tools = builder.Builder(jobs=options.jobs)
-    return debugging.debug(ROOT, course.task_of_step(options.step), options.step, tools)
+    return debugging.debug(ROOT, course.task_of_step(options.step), options.step, tools,
+                           options.case, options.debugger)
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -197,7 +199,11 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     each = command("show", show, "what one task does now, on a tiny model")
     each.add_argument("task", type=int)
     each.add_argument("--impl", choices=("student", "solution"), default="student")
-    command("debug", debug, "a debugger on a step's first failing case").add_argument("step")
+    each = command("debug", debug, "a debugger on a step's first failing case")
+    each.add_argument("step")
+    each.add_argument("--case", default="", metavar="NAME", help="on this case; a part of its name does")
+    each.add_argument("--debugger", default="gdb", metavar="NAME",
+                      help=f"{', '.join(debugging.DEBUGGERS)}; none only writes the case down")
     command("reset", reset, "start a task again").add_argument("task", type=int)
     command("submit", submit, "check, score and pack your work")
     command("written", written, "whether every step is written").add_argument("target")
@@ -213,7 +219,7 @@ def main(arguments: list[str] | None = None) -> int:
         return code
     except (manifest.ManifestError, hints.HintError, submission.SubmissionError,
             builder.BuildError, verdicts.JudgeError, processes.LauncherError,
-            devices.DeviceError) as error:
+            devices.DeviceError, debugging.DebugError) as error:
         print(error, file=sys.stderr)
         return 2
     except BrokenPipeError:  # make progress | head: nobody reads the rest

@@ -45,8 +45,9 @@ _LEFT_OUT = [
     r"build/.*", r".*\.kept-[0-9]+",
 ]
 _OWN = r"tasks/[a-z0-9_]+/([a-z0-9_]+\.cpp|answers\.toml)"  # files that belong to the student
-# The workflows of a student's repository on GitHub; the tree's own are in .github/workflows/.
-_WORKFLOWS = "apps/course/github/"
+# What a kit has in another place: workflows of a student's repository (the tree's own are in
+# .github/workflows/), and how an editor starts a debugger.
+_PLACES = {"apps/course/github/": ".github/workflows/", "apps/course/vscode/": ".vscode/"}
 
 
 # Targets for work on the project itself: they need git, other compilers, or what a kit leaves out.
@@ -97,7 +98,10 @@ def belongs(name: str, given: set[int], update: bool) -> bool:
 
 def place(name: str) -> str:
     """Where a kit has a file of the tree."""
-    return re.sub(f"^{_WORKFLOWS}", ".github/workflows/", name)
+    for here, there in _PLACES.items():
+        if name.startswith(here):
+            return there + name.removeprefix(here)
+    return name
 
 
 def without_instructor(makefile: str) -> str:

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what a target of the Makefile needs and this machine lacks, after printing what and why.
 #   install.sh GROUP…   groups: compiler build cache bench docs format spelling tidy clang arm64
-#                         course debug mpi
+#                         course gdb lldb mpi
 # Says nothing and does nothing when all is there. INSTALL=no never calls the package manager.
 set -eu
 
@@ -112,7 +112,8 @@ for group in "$@"; do
       need python3 "runs the course's tools (3.11 or newer)" python3
       python=needed
       ;;
-    debug) need gdb 'the debugger' gdb ;;
+    gdb) need gdb 'the debugger' gdb ;;
+    lldb) need lldb 'another debugger' lldb ;;
     mpi)
       need libopenmpi-dev 'ranks as processes (MPI)' mpicxx
       need openmpi-bin 'starts them' mpirun

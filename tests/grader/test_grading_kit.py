@@ -52,7 +52,9 @@ class Kit(unittest.TestCase):
         self.assertEqual([name for name in placed if name.startswith(".github")],
                          [".github/workflows/tasks.yml"])
         moved = [name for name, there in zip(names, placed) if name != there]
-        self.assertEqual(moved, ["apps/course/github/tasks.yml"])
+        self.assertEqual(moved, ["apps/course/github/tasks.yml", "apps/course/vscode/launch.json",
+                                 "apps/course/vscode/tasks.json"])
+        self.assertIn(".vscode/launch.json", placed)
         self.assertEqual(len(set(placed)), len(names))
 
     @unittest.skipUnless(FULL_TREE, "a kit is what is left of it")

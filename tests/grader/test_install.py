@@ -51,7 +51,7 @@ class Install(unittest.TestCase):
 
     def test_what_is_missing_is_installed_and_why(self) -> None:
         self.apt("gdb\n")
-        code, said, _ = self.run_it("debug")
+        code, said, _ = self.run_it("gdb")
         self.assertEqual((code, self.called()), (0, ["install gdb"]))
         self.assertRegex(said, r"Missing on this machine:\n  gdb +the debugger\n")
 
@@ -62,19 +62,19 @@ class Install(unittest.TestCase):
 
     def test_an_old_list_is_updated_first(self) -> None:
         self.apt("", "gdb\n")
-        code, _, _ = self.run_it("debug")
+        code, _, _ = self.run_it("gdb")
         self.assertEqual((code, self.called()), (0, ["update", "install gdb"]))
 
     def test_what_the_system_does_not_have_is_named_with_the_remedy(self) -> None:
         self.apt("clang-format\n")
-        code, _, said = self.run_it("debug", "format")
+        code, _, said = self.run_it("gdb", "format")
         self.assertEqual((code, self.called()), (1, ["update"]))
         self.assertIn("do not include: gdb\n", said)
         self.assertIn("docker build", said)
 
     def test_nothing_is_installed_if_told_so(self) -> None:
         self.apt("gdb\n")
-        code, _, said = self.run_it("debug", INSTALL="no")
+        code, _, said = self.run_it("gdb", INSTALL="no")
         self.assertEqual((code, self.called()), (1, []))
         self.assertIn("apt-get install -y -q --no-install-recommends gdb", said)
 
