@@ -166,6 +166,16 @@ class ResultsTest(InRoot):
         self.assertEqual(text.count("given: the later tasks run on the reference"), 2)
         self.assertIn("next: 3.1, ", text)
 
+    def test_after_the_first_step_alone_comes_the_second(self):
+        first = self.whole.task(1)
+        self.put(self.root / "tasks" / first.folder / first.files[0], "a skeleton\n")
+        history.store(self.root, first, history.digest_of(self.root, first),
+                      [case(step.id, "TODO 1.1: build") for step in first.steps])
+        self.put(self.root / "tasks" / first.folder / first.files[0], "1.1 is written\n")
+        history.store(self.root, first, history.digest_of(self.root, first), [case("1.1")], "1.1")
+        text = "\n".join(results.progress(self.root, self.whole))
+        self.assertIn("next: 1.2, ", text)
+
     def test_extra_credit_is_shown_apart(self):
         (extra,) = self.whole.optional
         lines = results.progress(self.root, self.whole)
