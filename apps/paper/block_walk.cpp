@@ -23,7 +23,7 @@ void StepWalk::find_alike_blocks() {
   };
   last_alike_ = 1;
   // What is whole is reduced in buckets, which do not end where blocks end.
-  if (!whole_->is_empty()) return;
+  if (!whole_->is_empty() || !schedule_->reach(false) || !schedule_->reach(true)) return;
   while (last_alike_ + 1 < segments_.size() && is_alike(last_alike_ + 1)) ++last_alike_;
 }
 
@@ -47,7 +47,7 @@ StepWalk::Surroundings StepWalk::surroundings(std::size_t segment, int direction
     all.push_back(travel->unit == nullptr ? 0 : books_.time_until(travel->end));
   }
   if (here == ModelShape::kNoUnit) return all;
-  for (int ahead = 0; ahead <= schedule_->gathers_ahead(direction < 0) + 1; ++ahead) {
+  for (int ahead = 0; ahead <= reach(direction); ++ahead) {
     const int place = here + direction * ahead;
     const Unit& unit = units_[static_cast<std::size_t>(place)];
     all.push_back(static_cast<std::int64_t>(unit.state));
@@ -60,12 +60,12 @@ StepWalk::Surroundings StepWalk::surroundings(std::size_t segment, int direction
 std::size_t StepWalk::pass_over(std::size_t segment, int direction, Passed& passed) {
   if (records_ || segment < 1 || segment > last_alike_) return 0;
   const std::size_t left = direction > 0 ? last_alike_ - segment : segment - 1;
-  const auto reach = static_cast<std::size_t>(schedule_->gathers_ahead(direction < 0)) + 1;
-  if (left <= reach) return 0;
+  const auto reached = static_cast<std::size_t>(reach(direction));
+  if (left <= reached) return 0;
   Surroundings now = surroundings(segment, direction);
   const Books::Change before = std::exchange(passed.books, books_.now());
   if (std::exchange(passed.found, now) != now) return 0;
-  const std::size_t count = left - reach;
+  const std::size_t count = left - reached;
   books_.repeat(books_.change_since(before), static_cast<std::int64_t>(count));
   move_units(segment, direction * static_cast<int>(count));
   return count;
@@ -78,8 +78,7 @@ void StepWalk::move_units(std::size_t segment, int by) {
   const int direction = by > 0 ? 1 : -1;
   const auto life = [&](int unit) -> UnitLife& { return units_[static_cast<std::size_t>(unit)]; };
   std::vector<UnitLife> ahead;
-  for (int i = 1; i <= schedule_->gathers_ahead(direction < 0) + 1; ++i)
-    ahead.push_back(life(here + direction * i));
+  for (int i = 1; i <= reach(direction); ++i) ahead.push_back(life(here + direction * i));
   for (int i = direction; i != by + direction; i += direction) life(here + i) = life(here);
   for (std::size_t i = 0; i < ahead.size(); ++i) {
     life(here + by + direction * static_cast<int>(i + 1)) = ahead[i];

@@ -121,19 +121,20 @@ bool is_whole(const Parameter& parameter, const MemoryOptions& options) {
 /// Adds one segment after the other, and the unit that each one may be.
 class ShapeBuilder {
  public:
-  ShapeBuilder(const nn::TransformerConfig& config, const MemoryOptions& options)
-      : config_(config), options_(options), root_flats_(root_, options) {}
+  ShapeBuilder(const nn::TransformerConfig& config, const MemoryOptions& options,
+               const std::vector<std::string>* wanted)
+      : config_(config), options_(options), wanted_(wanted), root_flats_(root_, options) {}
 
   void add(const Segment& segment) {
     const std::size_t before = shape_.whole_parts.size();
-    const bool is_block = segment.path.starts_with("model.layers.");
+    const bool in_root = is_in_root(segment.path);
     UnitShape unit{segment.path, {}, false};
     FlatBuilder flats(unit, options_);
     for (const Parameter& parameter : segment.parameters) {
       if (is_whole(parameter, options_)) {
         add_whole(parameter);
       } else {
-        (is_in_root(is_block) ? root_flats_ : flats).add(parameter);
+        (in_root ? root_flats_ : flats).add(parameter);
       }
     }
     shape_.segments.push_back(segment.path);
@@ -186,8 +187,10 @@ class ShapeBuilder {
   }
 
  private:
-  bool is_in_root(bool is_block) const {
-    return !is_block && (config_.tie_word_embeddings || options_.habits.root_holds_ends);
+  bool is_in_root(const std::string& path) const {
+    if (wanted_ != nullptr && std::ranges::find(*wanted_, path) == wanted_->end()) return true;
+    return !path.starts_with("model.layers.") &&
+           (config_.tie_word_embeddings || options_.habits.root_holds_ends);
   }
   // Its backward comes first.
   void keep_last_block() {
@@ -208,6 +211,7 @@ class ShapeBuilder {
 
   const nn::TransformerConfig& config_;
   const MemoryOptions& options_;
+  const std::vector<std::string>* wanted_;
   ModelShape shape_;
   UnitShape root_{"root", {}, true};
   FlatBuilder root_flats_;
@@ -222,11 +226,12 @@ bool has_equal_blocks(const MemoryOptions& options) {
 
 }  // namespace
 
-ModelShape model_shape(const nn::TransformerConfig& config, const MemoryOptions& options) {
-  ShapeBuilder shape(config, options);
+ModelShape model_shape(const nn::TransformerConfig& config, const MemoryOptions& options,
+                       const std::vector<std::string>* units) {
+  ShapeBuilder shape(config, options, units);
   shape.add(embedding_segment(config));
   for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    if (i > 0 && has_equal_blocks(options)) {
+    if (i > 0 && has_equal_blocks(options) && units == nullptr) {
       shape.repeat(fmt::format("model.layers.{}", i));
     } else {
       shape.add(block_segment(config, options, i));

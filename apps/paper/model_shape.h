@@ -66,6 +66,8 @@ struct ModelShape {
 
 /// The units of the default wrap policy: embedding, every block, head; tied: every block, and the
 /// rest in the root. What is ignored belongs to no unit, and a unit of nothing is none.
-ModelShape model_shape(const nn::TransformerConfig& config, const MemoryOptions& options);
+/// @param units those of these segments alone; the rest belongs to the root. Null: all.
+ModelShape model_shape(const nn::TransformerConfig& config, const MemoryOptions& options,
+                       const std::vector<std::string>* units = nullptr);
 
 }  // namespace fsdp::paper

@@ -24,10 +24,11 @@ StepWalk::StepWalk(const nn::TransformerConfig& config, const MemoryOptions& opt
     : StepWalk(model_shape(config, checked(config, options)), taped_model(config, options), options,
                books) {}
 
-StepWalk::StepWalk(ModelShape shape, TapedModel tape, MemoryOptions options, Books& books)
+StepWalk::StepWalk(ModelShape shape, TapedModel tape, MemoryOptions options, Books& books,
+                   std::unique_ptr<Schedule> schedule)
     : options_(std::move(options)),
       books_(books),
-      schedule_(schedule_of(options_)),
+      schedule_(schedule != nullptr ? std::move(schedule) : schedule_of(options_)),
       formats_(recipe_.precision),
       shape_(std::move(shape)),
       tape_(std::move(tape)),
@@ -195,12 +196,12 @@ void StepWalk::forward(MicroStepMemory& memory) {
 
   if (!forward_order_.empty()) return;
   for (Unit& unit : units_) {  // from here on it is known
-    forward_order_.push_back(&unit);
+    forward_order_.push_back(place_of(unit));
     unit.forward_next = forward_order_.size();
   }
   const auto add_backward = [&](Unit& unit) {
     if (unit.shape.keep && !schedule_->orders_kept_units()) return;
-    backward_order_.push_back(&unit);
+    backward_order_.push_back(place_of(unit));
     unit.backward_next = backward_order_.size();
   };
   if (root != nullptr && has_buffers_) add_backward(*root);  // whose forward has ended last
@@ -284,7 +285,7 @@ void StepWalk::forward_again(std::size_t segment, MicroStepMemory& memory) {
   snap(name, CallState::before_pre_forward, memory);
   if (unit != nullptr) {
     finish_unshard(*unit);
-    start_ahead(backward_order_, unit->backward_next);
+    start_ahead(*unit, /*is_backward=*/true);
   }
   snap(name, CallState::after_pre_forward, memory);
   books_.walk(walks_[segment]->again_body);

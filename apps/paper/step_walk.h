@@ -30,7 +30,9 @@ class StepWalk {
  public:
   /// @throws Error if the options do not fit together
   StepWalk(const nn::TransformerConfig& config, const MemoryOptions& options, Books& books);
-  StepWalk(ModelShape shape, TapedModel tape, MemoryOptions options, Books& books);
+  /// @param schedule null: that of the options
+  StepWalk(ModelShape shape, TapedModel tape, MemoryOptions options, Books& books,
+           std::unique_ptr<Schedule> schedule = nullptr);
   StepWalk(const StepWalk&) = delete;
   StepWalk& operator=(const StepWalk&) = delete;
 
@@ -60,8 +62,8 @@ class StepWalk {
     std::size_t forward_next = 0;  // the place after its own in the order of gathers, or 0
     std::size_t backward_next = 0;
   };
-  /// Of their gathers.
-  using Order = std::vector<Unit*>;
+  /// Of their gathers, by place.
+  using Order = std::vector<int>;
   /// A unit's shards on their way.
   struct Travel {
     Unit* unit = nullptr;
@@ -110,7 +112,7 @@ class StepWalk {
   void finish_reduce();
   void finish_across();
   void finish_copies();
-  void start_ahead(const Order& order, std::size_t next);
+  void start_ahead(const Unit& unit, bool is_backward);
   void gather_apart(Unit& unit);
   void drop_gathered(Unit& unit);
   void copy_out(Unit& unit);
@@ -129,6 +131,8 @@ class StepWalk {
   std::size_t pass_over(std::size_t segment, int direction, Passed& passed);
   bool follows(const Travel& travel, int direction) const;
   void move_units(std::size_t segment, int by);
+  /// Of units whose life a unit may have changed, in one direction.
+  int reach(int direction) const { return schedule_->reach(direction < 0).value_or(0) + 1; }
 
   /// Null: this operation has no weight that is trained.
   const Completion* completion_of(std::size_t segment, std::string_view operation) const;
@@ -144,6 +148,7 @@ class StepWalk {
                     const SegmentWalk::Operations& operations, bool is_backward, std::int64_t ps);
   const std::string& name_of(std::size_t segment) const;
   Unit* unit_at(int index);
+  int place_of(const Unit& unit) const { return static_cast<int>(&unit - units_.data()); }
   Unit* unit_of(std::size_t segment) { return unit_at(shape_.unit_of_segment[segment]); }
   bool is_around(std::size_t segment) const {
     return segments_[segment]->is_checkpointed && recipe_.checkpointing == Checkpointing::around;

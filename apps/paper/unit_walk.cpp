@@ -75,20 +75,22 @@ void StepWalk::reshard(Unit& unit) {
   unit.state = State::sharded;
 }
 
-/// Units of `order`, from place `next` on.
-void StepWalk::start_ahead(const Order& order, std::size_t next) {
-  const int depth = schedule_->gathers_ahead(&order == &backward_order_);
-  for (int ahead = 0; ahead < depth && next < order.size(); ++ahead, ++next) {
-    Unit& unit = *order[next];
-    if (unit.state == State::sharded && in_flight_ >= schedule_->gathers_in_flight()) return;
-    start_unshard(unit);
+/// `unit` is about to compute. (Backward goes on from the first place after a unit that is kept.)
+void StepWalk::start_ahead(const Unit& unit, bool is_backward) {
+  const Order& order = is_backward ? backward_order_ : forward_order_;
+  const UnitPlaces next =
+      UnitPlaces(order).subspan(is_backward ? unit.backward_next : unit.forward_next);
+  for (const int place : schedule_->gathers_now(place_of(unit), is_backward, next)) {
+    Unit& other = units_[static_cast<std::size_t>(place)];
+    if (other.state == State::sharded && in_flight_ >= schedule_->gathers_in_flight()) return;
+    start_unshard(other);
   }
 }
 
 void StepWalk::pre_forward(Unit* unit) {
   if (unit == nullptr) return;
   finish_unshard(*unit);
-  start_ahead(forward_order_, unit->forward_next);
+  start_ahead(*unit, /*is_backward=*/false);
 }
 
 void StepWalk::post_forward(Unit* unit, bool has_tape) {
@@ -111,7 +113,7 @@ void StepWalk::post_forward(Unit* unit, bool has_tape) {
 void StepWalk::pre_backward(Unit* unit) {
   if (unit == nullptr) return;
   finish_unshard(*unit);
-  start_ahead(backward_order_, unit->backward_next);  // kept: from the first on
+  start_ahead(*unit, /*is_backward=*/true);
   if (has_buffers_) return;
   for (const FlatShape& flat : unit->shape.flats) {
     if (flat.is_trained) {

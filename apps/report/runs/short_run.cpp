@@ -73,26 +73,33 @@ std::string title_of(const ShortRun& run) {
 class RankRun {
  public:
   RankRun(const ShortRun& run, std::shared_ptr<ProcessGroup> group)
-      : run_(run),
-        trained_([&run] { return std::make_shared<nn::TransformerLM>(run.model); }, run.recipe,
-                 std::move(group)) {
+      : run_(run), trained_([&run] { return model_of(run); }, run.recipe, std::move(group)) {
     if (run.recipe.strategy != Strategy::fsdp) name_units(trained_.model());
+    if (run.after_sharding) kept_ = run.after_sharding(trained_);
   }
 
   RankRecord record() {
     for (int step = 0; step < run_.steps_before; ++step) train(step);
-    trained_.group()->barrier({}).wait();
+    if (trained_.group() != nullptr) trained_.group()->barrier({}).wait();
     RankRecorder recorder(Context::current());
     for (int step = 0; step < run_.steps; ++step) train(run_.steps_before + step);
-    return recorder.finish();
+    RankRecord record = recorder.finish();
+    if (run_.at_end) run_.at_end(trained_);
+    return record;
   }
 
  private:
+  static std::shared_ptr<nn::TransformerLM> model_of(const ShortRun& run) {
+    auto model = std::make_shared<nn::TransformerLM>(run.model);
+    if (run.before_sharding) run.before_sharding(*model);
+    return model;
+  }
+
   void train(int step) {
     const optim::StepPlan plan = run_.recipe.plan();
     trained_.gradients().begin_step(plan);
     for (int m = 0; m < plan.micro_steps; ++m) {
-      const auto j = plan.micro_batch(m, trained_.group()->rank(), run_.recipe.ranks);
+      const auto j = plan.micro_batch(m, Context::current().rank(), run_.recipe.ranks);
       // In this order: compilers differ in which argument of a call they evaluate first, and the
       // picture of the memory would differ with them.
       const Tensor targets = tokens(step, j, 1);
@@ -121,6 +128,7 @@ class RankRun {
 
   const ShortRun& run_;
   strategies::TrainedModel trained_;
+  std::shared_ptr<void> kept_;
 };
 
 RunRecord empty_record(const ShortRun& run, int recorded) {
@@ -170,7 +178,8 @@ RunRecord record_fake(const ShortRun& run, const CostModel& machine, int recorde
 RunRecord record_threads(const ShortRun& run) {
   RunRecord record = empty_record(run, run.recipe.ranks);
   threads::run_ranks({.world_size = run.recipe.ranks, .seed = kSeed}, [&](ProcessGroup& group) {
-    const std::shared_ptr<ProcessGroup> borrowed(&group, [](ProcessGroup*) {});
+    std::shared_ptr<ProcessGroup> borrowed(&group, [](ProcessGroup*) {});
+    if (run.recipe.strategy == Strategy::single) borrowed = nullptr;
     record.ranks[static_cast<std::size_t>(group.rank())] = RankRun(run, borrowed).record();
   });
   return record;

@@ -8,7 +8,13 @@
 #include "report/run_record.h"
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
+
+namespace fsdp::strategies {
+class TrainedModel;
+}
 
 namespace fsdp::report {
 
@@ -23,6 +29,12 @@ struct ShortRun {
   /// Steps before the recording: the first makes the optimizer's state and the order of the units.
   int steps_before = 1;
   int steps = 1;  ///< recorded
+
+  // What the caller does on each rank; empty: nothing.
+  std::function<void(nn::TransformerLM&)> before_sharding = {};
+  /// @return what must live as long as the run
+  std::function<std::shared_ptr<void>(strategies::TrainedModel&)> after_sharding = {};
+  std::function<void(strategies::TrainedModel&)> at_end = {};  ///< not recorded
 };
 
 /// The machine that is modeled unless another is asked for: 1 TFLOP/s, 500 GB/s of memory, a link
