@@ -15,7 +15,8 @@
 .NOTPARALLEL:
 .PHONY: help demo run estimate test bench doctor docs check format tidy sanitize sanitize-dev sanitize-tsan \
   check-clang check-arm64 check-cuda check-grader compare-pytorch cuda-kernels clean figures skeletons warm-up \
-  test-cuda test-integrated progress watch submit grade grade-all gradescope student-kit install check-install
+  test-cuda test-integrated progress watch race submit grade grade-all gradescope student-kit install \
+  check-install
 
 WERROR ?= OFF
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -145,6 +146,13 @@ test-integrated: ## Judge all of your tasks together, and name the wrong one
 	@$(written)
 	@$(install) build course
 	@$(course) integrated
+
+race: ## After task 7: plan the fastest step you can, within the memory (TRACK=2: on one machine)
+	@$(written)
+	@$(install) build course
+	@$(call configure,release)
+	@$(call compile,release) race_judge $(if $(filter solution,$(IMPL)),race_policies,race_policy)
+	@$(course) race $(if $(TRACK),--track $(TRACK)) $(if $(IMPL),--impl $(IMPL))
 
 hint-%: ## Print a hint for a step, e.g. hint-4.2; LEVEL=1, 2 or 3
 	@$(install) course

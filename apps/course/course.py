@@ -6,6 +6,7 @@
     course.py debug STEP [--case NAME] [--debugger gdb|lldb|none]
     course.py show TASK [--impl student|solution]
     course.py reset TASK | submit | integrated | written TARGET
+    course.py race [--track N] [--impl student|solution]
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import integrated
 import loop
 import manifest
 import processes
+import race
 import results
 import showing
 import submission
@@ -170,6 +172,10 @@ def debug(course: manifest.Manifest, options: argparse.Namespace) -> int:
                            options.case, options.debugger)
 
 
+def run_race(_: manifest.Manifest, options: argparse.Namespace) -> int:
+    return race.race(options.track, options.impl, options.jobs)
+
+
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--jobs", type=int, default=builder.Builder().jobs)
@@ -208,6 +214,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     command("submit", submit, "check, score and pack your work")
     command("written", written, "whether every step is written").add_argument("target")
     command("integrated", test_integrated, "all of your own tasks together")
+    each = command("race", run_race, "plan a step, and see how long it takes")
+    each.add_argument("--track", type=int, help="this track only")
+    each.add_argument("--impl", choices=("student", "solution"), default="student")
     return parser.parse_args(arguments)
 
 
@@ -219,7 +228,7 @@ def main(arguments: list[str] | None = None) -> int:
         return code
     except (manifest.ManifestError, hints.HintError, submission.SubmissionError,
             builder.BuildError, verdicts.JudgeError, processes.LauncherError,
-            devices.DeviceError, debugging.DebugError) as error:
+            devices.DeviceError, debugging.DebugError, race.RaceError) as error:
         print(error, file=sys.stderr)
         return 2
     except BrokenPipeError:  # make progress | head: nobody reads the rest

@@ -45,6 +45,7 @@ _LEFT_OUT = [
     r"build/.*", r".*\.kept-[0-9]+",
 ]
 _OWN = r"tasks/[a-z0-9_]+/([a-z0-9_]+\.cpp|answers\.toml)"  # files that belong to the student
+_POLICY = "tasks/race/policy.cpp"  # handed out as it is
 # What a kit has in another place: workflows of a student's repository (the tree's own are in
 # .github/workflows/), and how an editor starts a debugger.
 _PLACES = {"apps/course/github/": ".github/workflows/", "apps/course/vscode/": ".vscode/"}
@@ -91,8 +92,8 @@ def belongs(name: str, given: set[int], update: bool) -> bool:
     match = re.match(r"solutions/task([0-9]+)_[a-z0-9_]+/[a-z0-9_]+\.cpp$", name)
     if match and int(match[1]) in given:
         return True
-    if re.fullmatch(_OWN, name):
-        return name.endswith("answers.toml") and not update  # skeletons are generated
+    if re.fullmatch(_OWN, name):  # skeletons are generated
+        return (name.endswith("answers.toml") or name == _POLICY) and not update
     return not any(re.fullmatch(pattern, name) for pattern in _LEFT_OUT)
 
 

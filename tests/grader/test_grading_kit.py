@@ -127,6 +127,16 @@ class Kit(unittest.TestCase):
                                    ("solutions/warm_up/shard_range.cpp", False, False)):
             self.assertEqual(kit.belongs(own, set(), update), there, own)
 
+    def test_the_race_is_handed_out_without_its_references(self):
+        for own, update, there in (("tasks/race/policy.cpp", False, True),
+                                   ("tasks/race/policy.cpp", True, False),
+                                   ("tasks/race/policy.h", True, True),
+                                   ("tasks/race/README.md", True, True),
+                                   ("apps/race/judge.cpp", True, True),
+                                   ("apps/course/race.py", True, True),
+                                   ("solutions/race/search.cpp", False, False)):
+            self.assertEqual(kit.belongs(own, set(), update), there, own)
+
     def test_given_references(self):
         self.assertEqual(kit.given_tasks("1-2", COURSE), {1, 2})
         self.assertEqual(kit.given_tasks("1, 4-5", COURSE), {1, 4, 5})

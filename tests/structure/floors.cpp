@@ -14,7 +14,8 @@ using Parts = std::set<std::string>;
 // Who may include whom, in full. Reading upwards is the way of the data.
 const std::map<std::string, Parts>& may_include() {
   static const std::map<std::string, Parts> table = {
-      {"warm_up", {}},  // stands beside the tasks, and is compiled in seconds
+      {"warm_up", {}},     // stands beside the tasks, and is compiled in seconds
+      {"race", {"base"}},  // likewise: policies, which need a few numbers of a machine
       {"base", {}},
       {"device", {"base"}},
       {"tensor", {"base", "device"}},

@@ -67,6 +67,7 @@ TEST_CASE("floors: every forbidden direction is refused", "[structure]") {
       {"common/base/b.h", "\"fmt/core.h\""},     // quotes are for our own files
       {"common/sound/b.h", "\"base/a.h\""},      // a folder that has no floor
       {"tasks/warm_up/b.h", "\"base/a.h\""},     // the warm-up needs no library
+      {"solutions/race/b.cpp", "\"nn/a.h\""},    // nor a policy more than its lowest floor
   };
   for (const Case& c : cases) {
     INFO(c.path << " includes " << c.include);

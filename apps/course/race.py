@@ -1,0 +1,215 @@
+"""The race (tasks/race): a policy plans each track in a process of its own, and the judge runs the plan.
+
+make race calls course.py race. Results are kept in build/race, for the difference to the last try.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import resource
+import subprocess
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import manifest
+import terminal
+
+CPU = 20  # seconds of a policy, per track
+MEMORY = 4 << 30  # bytes of its address space
+WALL_FACTOR = 6
+PROGRAMS = manifest.ROOT / "build" / "release" / "bin"
+FOLDER = manifest.ROOT / "build" / "race"
+JUDGE = "race_judge"
+POLICY = "race_policy"  # of tasks/race/policy.cpp
+_MIB = 1 << 20
+
+
+class RaceError(Exception):
+    """The race cannot be run: why, and what to do."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What came of a policy's process on one track."""
+
+    text: str = ""
+    problem: str = ""  # why it ended without a plan
+    said: str = ""  # what it printed besides
+
+
+def plan_here(program: Path, track: int) -> Plan:
+    """Runs a policy of one's own, with limits."""
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_CPU, (CPU, CPU + 1))
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+
+    try:
+        done = subprocess.run([str(program), "--track", str(track)], capture_output=True, text=True,
+                              errors="replace", check=False, timeout=WALL_FACTOR * CPU,
+                              stdin=subprocess.DEVNULL, preexec_fn=limit)
+    except subprocess.TimeoutExpired:
+        return Plan(problem=f"the policy was not done after {WALL_FACTOR * CPU} s")
+    problem = ""
+    if done.returncode in (-24, -9):  # SIGXCPU, SIGKILL
+        problem = f"the policy used up its {CPU} s of processor time"
+    elif done.returncode < 0:
+        problem = f"the policy was ended by signal {-done.returncode}"
+    elif done.returncode != 0:
+        problem = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else (
+            f"the policy ended with exit code {done.returncode}")
+    return Plan(done.stdout, problem, done.stderr)
+
+
+def judge(program: Path, track: int, plan: Plan, pictures: Path | None = None) -> dict:
+    """The verdict on a plan: what race_judge prints."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
+        file.write("" if plan.problem else plan.text)
+        file.flush()
+        words = [str(program), "--track", str(track), "--plan", file.name]
+        if pictures is not None:
+            words += ["--pictures", str(pictures)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RaceError(f"the judge failed on track {track}: {done.stderr.strip()}")
+    verdict = json.loads(done.stdout)
+    verdict["refused"] = plan.problem or verdict["refused"]
+    return verdict
+
+
+def tracks(program: Path) -> list[dict]:
+    done = subprocess.run([str(program), "--list"], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def run(judging: Path, numbers: list[int], plan: Callable[[int], Plan], jobs: int,
+        pictures: Path | None = None) -> tuple[dict[int, dict], dict[int, Plan]]:
+    """Verdicts and plans by track."""
+    def one(track: int) -> tuple[Plan, dict]:
+        made = plan(track)
+        return made, judge(judging, track, made, pictures)
+
+    with ThreadPoolExecutor(max(1, jobs)) as pool:
+        both = dict(zip(numbers, pool.map(one, numbers)))
+    return ({track: verdict for track, (_, verdict) in both.items()},
+            {track: made for track, (made, _) in both.items()})
+
+
+def score(verdicts: dict[int, dict], count: int) -> float | None:
+    """The geometric mean of bound / step; none unless all tracks have a time."""
+    shares = [each["bound_ps"] / each["step_ps"] for each in verdicts.values() if "step_ps" in each]
+    if len(shares) < count:
+        return None
+    return math.exp(sum(map(math.log, shares)) / count)
+
+
+def _ms(ps: int) -> str:
+    return f"{ps / 1e9:.3f} ms"
+
+
+def change(now: int, before: int | None) -> str:
+    """A step beside that of the last try."""
+    if before is None:
+        return "the first time"
+    if now == before:
+        return "as the last time"
+    share = abs(before - now) / before
+    percent = "less than 0.01 %" if share < 0.0001 else f"{100 * share:.2f} %"
+    return f"{percent} {'shorter' if now < before else 'longer'} than the last time"
+
+
+def table(track: dict, verdict: dict, before: int | None, whose: str) -> list[str]:
+    """One track, one line per time."""
+    bound = verdict["bound_ps"]
+
+    def line(name: str, step: int | None, nbytes: int | None, note: str) -> str:
+        time = "no time" if step is None else _ms(step)
+        share = "" if step is None else f"{bound / step:.3f}"
+        memory = "" if nbytes is None else f"{nbytes / _MIB:.1f} MiB"
+        return f"  {name:<14} {time:>12} {share:>11} {memory:>13}  {note}".rstrip()
+
+    computes = verdict["bound_computation_ps"] >= verdict["bound_channel_ps"]
+    rows = [f"Track {track['track']}, {track['name']}. {track['about']}",
+            f"  {'':<14} {'step':>12} {'bound/step':>11} {'peak':>13}"]
+    step = verdict.get("step_ps")
+    rows.append(line(whose, step, verdict.get("peak_bytes"),
+                     "" if step is None else change(step, before)))
+    rows.append(line("plain FSDP", verdict["fsdp_ps"], verdict["fsdp_bytes"], ""))
+    if "planner_ps" in verdict:
+        rows.append(line("unshard-plan", verdict["planner_ps"], None, verdict["planner"]))
+    rows.append(line("the bound", bound, None, "the kernels" if computes else "the channel"))
+    rows.append(f"  {'the memory':<14} {'':>12} {'':>11} {verdict['memory_bytes'] / _MIB:>9.1f} MiB")
+    if verdict["refused"]:
+        rows.append(f"  No time: {verdict['refused']}")
+    return rows
+
+
+def page(title: str, blocks: list[tuple[list[str], list[Path]]], last: str) -> str:
+    """Tables and pictures, as one file that needs no other."""
+    parts = ["<!doctype html><html lang=en><meta charset=utf-8>",
+             f"<title>{html.escape(title)}</title>",
+             "<style>body { font: 16px/1.5 system-ui, sans-serif; margin: 2em auto; padding: 0 1em; "
+             "max-width: 75em; } svg { max-width: 100%; height: auto; }</style>",
+             f"<h1>{html.escape(title)}</h1>"]
+    for lines, pictures in blocks:
+        parts.append(f"<pre>{html.escape(chr(10).join(lines))}</pre>")
+        parts += [path.read_text(encoding="utf-8") for path in pictures if path.is_file()]
+    return "\n".join([*parts, f"<p>{html.escape(last)}</p></html>\n"])
+
+
+def _last(path: Path) -> dict[str, int]:
+    try:
+        return {str(key): int(step) for key, step in
+                json.loads(path.read_text(encoding="utf-8")).items()}
+    except (OSError, ValueError, AttributeError, TypeError):
+        return {}
+
+
+def race(track: int | None, impl: str, jobs: int) -> int:
+    """make race, when its programs are built. 0: each plan that was asked for has a time."""
+    names = [POLICY]
+    if impl == "solution":
+        names = [f"race_{path.stem}" for path in
+                 sorted((manifest.ROOT / "solutions" / "race").glob("*.cpp"))]
+        if not names:
+            raise RaceError("IMPL=solution: this kit has no policies but yours")
+    course = tracks(PROGRAMS / JUDGE)
+    if track is not None and track not in [each["track"] for each in course]:
+        raise RaceError(f"TRACK={track}: the tracks are 1 to {len(course)}")
+    asked = [each for each in course if track in (None, each["track"])]
+    return max(_race(name, asked, len(course), jobs) for name in names)
+
+
+def _race(name: str, asked: list[dict], count: int, jobs: int) -> int:
+    short = name.removeprefix("race_")
+    whose = "your policy" if name == POLICY else short
+    pictures = FOLDER / short
+    pictures.mkdir(parents=True, exist_ok=True)
+    verdicts, plans = run(PROGRAMS / JUDGE, [each["track"] for each in asked],
+                          lambda track: plan_here(PROGRAMS / name, track), jobs, pictures)
+    kept = FOLDER / f"{short}.json"
+    last = _last(kept)
+    blocks = []
+    for each in asked:
+        number = each["track"]
+        lines = table(each, verdicts[number], last.get(str(number)), whose)
+        if plans[number].said.strip() and not plans[number].problem:
+            lines += ["  It printed:", *("    " + line for line in
+                                         plans[number].said.rstrip().splitlines()[:40])]
+        terminal.say(*lines, "")
+        drawn = [pictures / f"track{number}_{what}.svg" for what in ("plan", "fsdp")]
+        blocks.append((lines, drawn if "step_ps" in verdicts[number] else []))
+    reached = score(verdicts, count)
+    said = (f"Score of {whose}: {reached:.4f}" if reached is not None else
+            "The score is that of all tracks: make race" if len(asked) < count else
+            "No score: a track has no time")
+    shown = FOLDER / f"{short}.html"
+    shown.write_text(page(f"The race: {whose}", blocks, said), encoding="utf-8")
+    terminal.say(f"{said}. Pictures of the steps: {shown.relative_to(manifest.ROOT)}")
+    steps = {str(number): each["step_ps"] for number, each in verdicts.items() if "step_ps" in each}
+    kept.write_text(json.dumps({**last, **steps}) + "\n", encoding="utf-8")
+    return 0 if len(steps) == len(asked) else 1

@@ -1,0 +1,50 @@
+/// @file
+/// @ingroup race
+/// The judge: runs a plan with the engine.
+#pragma once
+
+#include "race/bound.h"
+#include "race/policy.h"
+#include "race/track.h"
+#include "report/run_record.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace fsdp::race {
+
+/// One step of the engine on the device fake, after the first one.
+struct Measured {
+  std::int64_t step_ps = 0;     ///< on the virtual clock
+  std::int64_t peak_bytes = 0;  ///< as the tracker counted
+  report::RunRecord record;     ///< rank 0
+};
+/// @param plan null: plain FSDP, prefetch depth 1
+Measured measure(const Track& track, const Plan* plan);
+
+/// Trains the track's modules, made narrow, with data: alone, and by the plan over 1, 2 and 4
+/// ranks.
+/// @return "" if every parameter has the same bits; else a sentence that says where they differ
+std::string difference_in_bits(const Track& track, const Plan& plan);
+
+/// The fastest configuration of unshard-plan that fits, of those that differ only in what a plan
+/// decides.
+struct Planned {
+  std::int64_t step_ps = 0;
+  std::string what;  ///< "reshard always, prefetch 1, checkpoints"
+};
+std::optional<Planned> best_of_planner(const PaperTrack& paper);
+
+struct Verdict {
+  const Track* track = nullptr;
+  std::string refused;  ///< why there is no time; "" if there is one
+  Measured plan;        ///< nothing, if it was never run
+  Measured fsdp;        ///< plain
+  std::optional<Planned> planner;
+  Bound bound;
+};
+/// @param text a plan, as the policy handed it over
+Verdict judge(const Track& track, const std::string& text);
+
+}  // namespace fsdp::race

@@ -1,0 +1,88 @@
+// race_judge: judges a plan on one track of the race.
+#include "io/file_io.h"
+#include "io/output_file.h"
+#include "program/command_line/option_parser.h"
+#include "program/program.h"
+#include "race/judge.h"
+#include "report/figures.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace fsdp::race {
+namespace {
+
+std::string to_json(const Verdict& verdict) {
+  const Track& track = *verdict.track;
+  nlohmann::ordered_json json{{"track", track.number},
+                              {"name", track.name},
+                              {"refused", verdict.refused},
+                              {"memory_bytes", track.memory_bytes},
+                              {"fsdp_ps", verdict.fsdp.step_ps},
+                              {"fsdp_bytes", verdict.fsdp.peak_bytes},
+                              {"bound_ps", verdict.bound.ps()},
+                              {"bound_computation_ps", verdict.bound.computation},
+                              {"bound_channel_ps", verdict.bound.channel}};
+  if (verdict.planner) {
+    json["planner_ps"] = verdict.planner->step_ps;
+    json["planner"] = verdict.planner->what;
+  }
+  if (verdict.plan.peak_bytes > 0) json["peak_bytes"] = verdict.plan.peak_bytes;
+  if (verdict.refused.empty()) json["step_ps"] = verdict.plan.step_ps;
+  return json.dump();
+}
+
+/// The plan's step and that of plain FSDP, on one axis of time.
+void draw(const Verdict& verdict, const std::filesystem::path& folder) {
+  const std::int64_t length = std::max(verdict.plan.step_ps, verdict.fsdp.step_ps);
+  for (const auto& [name, measured] :
+       {std::pair("plan", &verdict.plan), std::pair("fsdp", &verdict.fsdp)}) {
+    report::FigureOptions options;
+    options.title = fmt::format("Track {}, {}: {}", verdict.track->number, verdict.track->name,
+                                measured == &verdict.fsdp ? "plain FSDP" : "the plan");
+    options.length = length;
+    io::write_output_file(folder / fmt::format("track{}_{}.svg", verdict.track->number, name),
+                          report::timeline_svg(measured->record, options));
+  }
+}
+
+int list() {
+  nlohmann::ordered_json all;
+  for (const Track& each : tracks()) {
+    all.push_back({{"track", each.number}, {"name", each.name}, {"about", each.about}});
+  }
+  program::print_line(all.dump());
+  return 0;
+}
+
+int run(int argc, char** argv) {
+  int track = 1;
+  bool lists = false;
+  std::optional<std::string> plan, pictures;
+  program::OptionParser parser("race_judge",
+                               "Judges a plan on a track of the race; the result is JSON.");
+  parser.add_number("--track", track, 1, static_cast<int>(tracks().size()), "which one");
+  parser.add_flag("--list", lists, "print what the tracks are");
+  parser.add_text("--plan", plan, "file: what the policy's process printed");
+  parser.add_text("--pictures", pictures, "folder: for the plan's step, and plain FSDP's (SVG)");
+  if (const auto code = parser.parse(argc, argv)) return *code;
+  if (lists) return list();
+  if (!plan) throw InputError("--plan: name the file that the policy's process has printed");
+  const Verdict verdict = judge(track_of(track), io::read_text(*plan));
+  if (pictures && verdict.refused.empty()) draw(verdict, *pictures);
+  program::print_line(to_json(verdict));
+  return 0;
+}
+
+}  // namespace
+}  // namespace fsdp::race
+
+int main(int argc, char** argv) {
+  return fsdp::program::run("race_judge", [&] { return fsdp::race::run(argc, argv); });
+}

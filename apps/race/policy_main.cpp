@@ -1,0 +1,49 @@
+// The process of a policy: it plans one track, and hands the plan over as its only output. Whatever
+// else the policy prints goes to the error stream.
+#include "base/check.h"
+#include "program/command_line/option_parser.h"
+#include "program/program.h"
+#include "race/plan_text.h"
+#include "race/plan_walk.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace fsdp::race {
+namespace {
+
+int run(int argc, char** argv) {
+  int track = 1;
+  bool estimates = false;
+  program::OptionParser parser("race_policy", "Plans a track of the race by one policy.");
+  parser.add_number("--track", track, 1, static_cast<int>(tracks().size()), "which one");
+  parser.add_flag("--estimate", estimates, "print its time and its peak in place of the plan");
+  if (const auto code = parser.parse(argc, argv)) return *code;
+  const int output = dup(STDOUT_FILENO);
+  FSDP_CHECK(output >= 0 && dup2(STDERR_FILENO, STDOUT_FILENO) >= 0,
+             "the standard output cannot be set apart");
+  const PaperTrack paper(track_of(track));
+  const Plan made = plan(paper.problem());
+  std::string text = to_json(made) + "\n";
+  if (estimates) {
+    const Estimate estimate = paper.estimate(made);
+    text = fmt::format("{} ps, {} bytes\n", estimate.step_ps, estimate.peak_bytes);
+  }
+  for (std::string_view rest = text; !rest.empty();) {
+    const ssize_t written = write(output, rest.data(), rest.size());
+    FSDP_CHECK(written > 0, "the plan cannot be written");
+    rest.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace fsdp::race
+
+int main(int argc, char** argv) {
+  return fsdp::program::run("race_policy", [&] { return fsdp::race::run(argc, argv); });
+}
