@@ -15,8 +15,8 @@
 .NOTPARALLEL:
 .PHONY: help demo run estimate test bench doctor docs check format tidy sanitize sanitize-dev sanitize-tsan \
   check-clang check-arm64 check-cuda check-grader compare-pytorch cuda-kernels clean figures skeletons warm-up \
-  test-cuda test-integrated progress watch race submit grade grade-all gradescope student-kit install \
-  check-install
+  test-cuda test-integrated progress watch race submit grade grade-all gradescope race-board student-kit \
+  install check-install
 
 WERROR ?= OFF
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -66,6 +66,7 @@ in-debugger = $(if $(DEBUGGER),$(or $(debugger-$(DEBUGGER)),$(error DEBUGGER=$(D
 # Nothing in the full tree, which has references.
 written = $(if $(wildcard apps/course/kit.json),$(install) course && $(course) written $@)
 # The tests of CUDA bring the stand-in along.
+race-programs = $(call configure,release) && $(call compile,release) race_judge race_policy
 tests = $(if $(cuda),release,$(preset))
 run-tests = ctest --test-dir build/$(1) --output-on-failure --no-tests=error -j $(JOBS)
 # In three orders of the stand-in's streams, threads and blocks (docs/cuda_stand_in.md).
@@ -285,11 +286,12 @@ check-cuda: ## Remove each wait of the CUDA code in a copy: a test must fail (ON
 
 # ---- for instructors (a student kit has none of these)
 
-grade: ## Grade a submission: SUBMISSION=folder or archive (TASK=3: that task only)
+grade: ## Grade a submission: SUBMISSION=folder or archive (TASK=3: that task; RACE=yes: and the race)
 	@test -n "$(SUBMISSION)" || { echo "make grade SUBMISSION=folder-or-archive [TASK=3]"; exit 2; }
 	@$(install) build course $(mpi)
 	@$(call configure,grade$(if $(mpi),-mpi))
-	@python3 apps/course/grade.py "$(SUBMISSION)" $(if $(TASK),--task $(TASK)) \
+	@$(if $(RACE),$(race-programs))
+	@python3 apps/course/grade.py "$(SUBMISSION)" $(if $(TASK),--task $(TASK)) $(if $(RACE),--race) \
 	  $(if $(mpi),--backend mpi) \
 	  $(foreach email,$(SUBMITTER),--submitter $(email))
 
@@ -300,10 +302,16 @@ grade-all: ## Grade every submission in DIR=folder into build/grade/all/grades.c
 	@python3 apps/course/grade_all.py "$(DIR)" $(if $(TASK),--task $(TASK)) \
 	  $(if $(SUBMITTERS),--submitters "$(SUBMITTERS)")
 
-gradescope: ## Pack the autograder for Gradescope: TASK=3, or TASK=all
+gradescope: ## Pack the autograder for Gradescope: TASK=3, or TASK=all (RACE=yes: and the leaderboard)
 	@$(install) course
 	@python3 apps/course/gradescope.py pack --task "$(or $(TASK),all)" \
-	  $(if $(HIDDEN),--hidden $(HIDDEN))
+	  $(if $(HIDDEN),--hidden $(HIDDEN)) $(if $(RACE),--race)
+
+race-board: ## Judge the policies of all submissions in DIR=folder, into build/race/board.html
+	@test -n "$(DIR)" || { echo "make race-board DIR=folder"; exit 2; }
+	@$(install) build course
+	@$(race-programs)
+	@python3 apps/course/race_board.py "$(DIR)" --jobs $(JOBS)
 
 student-kit: ## Pack the student kit (GIVEN=1-2: with those references; UPDATE=yes: not their files)
 	@$(install) build course

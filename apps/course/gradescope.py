@@ -26,6 +26,7 @@ import grade
 import gradescope_results
 import kit
 import manifest
+import race
 import reference_submission
 
 HERE = Path(__file__).resolve().parent
@@ -39,7 +40,8 @@ def pack(options: argparse.Namespace) -> int:
     course = manifest.load()
     numbers = ([task.number for task in course.tasks] if options.task in ("", "all")
                else [course.task(int(options.task)).number])
-    settings = {"tasks": numbers, "hidden": options.hidden, "deadline": options.deadline}
+    settings = {"tasks": numbers, "hidden": options.hidden, "deadline": options.deadline,
+                "race": options.race}
     output = options.output or manifest.ROOT / "build" / (
         "unshard-gradescope" + ("" if options.task in ("", "all") else f"-task{numbers[0]}") +
         ".zip")
@@ -78,7 +80,7 @@ def _settings() -> dict:
     except FileNotFoundError:
         course = manifest.load()
         return {"tasks": [task.number for task in course.tasks], "hidden": "after_published",
-                "deadline": grade.DEADLINE}
+                "deadline": grade.DEADLINE, "race": False}
 
 
 def setup(options: argparse.Namespace) -> int:
@@ -94,6 +96,14 @@ def setup(options: argparse.Namespace) -> int:
                            *targets], cwd=manifest.ROOT, check=False)
     if done.returncode != 0:
         return done.returncode
+    if settings["race"]:
+        release = manifest.ROOT / "build" / "release"
+        for command in (["cmake", "--preset", "release", "-DFSDP_NATIVE=OFF", "--log-level=NOTICE"],
+                        ["cmake", "--build", str(release), "-j", str(options.jobs), "--target",
+                         race.JUDGE, race.POLICY]):
+            done = subprocess.run(command, cwd=manifest.ROOT, check=False)
+            if done.returncode != 0:
+                return done.returncode
     with tempfile.TemporaryDirectory() as folder:
         reference_submission.write(Path(folder) / "s", reference_submission.files(course))
         started, used = time.monotonic(), _cpu()
@@ -135,6 +145,7 @@ def run(options: argparse.Namespace) -> int:
             return_code = grade.main([
                 str(root / "submission"), "--output", str(output), "--built",
                 "--hidden", settings["hidden"], "--deadline", str(settings["deadline"]),
+                *(["--race"] if settings["race"] else []),
                 *(word for number in settings["tasks"] for word in ("--task", str(number))),
                 *(word for email in emails or () for word in ("--submitter", email))])
     except BaseException:  # a defect of ours: the student must see something
@@ -167,6 +178,7 @@ def main() -> int:
                       choices=gradescope_results.SCHEMA_VISIBILITY,
                       help="visibility of the hidden cases (a hidden one hides the total)")
     each.add_argument("--deadline", type=float, default=grade.DEADLINE)
+    each.add_argument("--race", action="store_true", help="with the race's leaderboard")
     each.add_argument("--output", type=Path)
     each = commands.add_parser("setup")
     each.set_defaults(call=setup)

@@ -53,6 +53,7 @@ class Results:
     private: list[str] = field(default_factory=list)  # for the instructor
     isolated: bool = True
     complete: bool = False
+    leaderboard: list[dict] = field(default_factory=list)  # of the race
     entries: list[Entry] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
 
@@ -161,6 +162,7 @@ class Results:
             "tests": [self._test(entry, entry.task in extra) for entry in self.entries],
             "extra_data": {"kit": kit, "grader": grader, "isolated": self.isolated,
                            "complete": self.complete, "for_instructor": self.private},
+            **({"leaderboard": self.leaderboard} if self.leaderboard else {}),
         }
 
     def _test(self, entry: Entry, is_extra: bool) -> dict:

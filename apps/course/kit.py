@@ -28,6 +28,7 @@ import manifest
 import regions
 import skeletons
 import trusted
+import unpack
 
 FOLDER = "unshard-kit"
 _LEFT_OUT = [
@@ -36,7 +37,7 @@ _LEFT_OUT = [
     r"apps/course/questions/README\.md",
     r"apps/course/interface\.json", r"apps/course/skeletons/.*",
     r"apps/course/(grade|grade_all|gradescope|gradescope_results|html_summary|kit|jail"
-    r"|build_submission|diagnosis|hiding|reference_submission|similarity)\.py",
+    r"|build_submission|diagnosis|hiding|race_board|reference_submission|similarity)\.py",
     r"apps/course/gradescope_image/.*", r"tests/structure/.*", r"\.ci/.*",
     r"docs/(instructors|syllabus)\.md", r"docs/board/.*",
     r"tests/cuda_on_host/.*", r"tests/support/cuda_on_card/.*", r"tests/cuda(_fsdp|_train)?/.*",
@@ -45,7 +46,6 @@ _LEFT_OUT = [
     r"build/.*", r".*\.kept-[0-9]+",
 ]
 _OWN = r"tasks/[a-z0-9_]+/([a-z0-9_]+\.cpp|answers\.toml)"  # files that belong to the student
-_POLICY = "tasks/race/policy.cpp"  # handed out as it is
 # What a kit has in another place: workflows of a student's repository (the tree's own are in
 # .github/workflows/), and how an editor starts a debugger.
 _PLACES = {"apps/course/github/": ".github/workflows/", "apps/course/vscode/": ".vscode/"}
@@ -93,7 +93,7 @@ def belongs(name: str, given: set[int], update: bool) -> bool:
     if match and int(match[1]) in given:
         return True
     if re.fullmatch(_OWN, name):  # skeletons are generated
-        return (name.endswith("answers.toml") or name == _POLICY) and not update
+        return (name.endswith("answers.toml") or name == unpack.POLICY) and not update
     return not any(re.fullmatch(pattern, name) for pattern in _LEFT_OUT)
 
 

@@ -9,6 +9,7 @@ import html
 import json
 import math
 import resource
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -54,15 +55,20 @@ def plan_here(program: Path, track: int) -> Plan:
                               stdin=subprocess.DEVNULL, preexec_fn=limit)
     except subprocess.TimeoutExpired:
         return Plan(problem=f"the policy was not done after {WALL_FACTOR * CPU} s")
-    problem = ""
-    if done.returncode in (-24, -9):  # SIGXCPU, SIGKILL
-        problem = f"the policy used up its {CPU} s of processor time"
-    elif done.returncode < 0:
-        problem = f"the policy was ended by signal {-done.returncode}"
-    elif done.returncode != 0:
-        problem = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else (
-            f"the policy ended with exit code {done.returncode}")
-    return Plan(done.stdout, problem, done.stderr)
+    return plan_of(done.returncode, done.stdout, done.stderr)
+
+
+def plan_of(code: int, printed: str, said: str) -> Plan:
+    """What a policy handed over that ended with this exit code."""
+    last = (said.strip().splitlines() or [""])[-1].strip()[:300]
+    if code in (-signal.SIGXCPU, -signal.SIGKILL):
+        last = f"the policy used up its {CPU} s of processor time"
+    elif code < 0:
+        last = f"the policy crashed ({signal.Signals(-code).name})"
+    elif code != 0:
+        last = last.replace("jail: killed:", "the policy") or (
+            f"the policy ended with exit code {code}")
+    return Plan(printed, "" if code == 0 else last, said)
 
 
 def judge(program: Path, track: int, plan: Plan, pictures: Path | None = None) -> dict:

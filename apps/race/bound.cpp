@@ -18,8 +18,8 @@ Bound bound_of(const PaperTrack& paper) {
   paper::Books books(options);
   books.open_clock(track.machine, kernels);
   const paper::GroupShape world = books.group_of(0, track.ranks, 1);
-  const double per_byte = world.is_far ? track.machine.far_link_ps_per_byte
-                                       : track.machine.link_ps_per_byte;
+  const double per_byte =
+      world.is_far ? track.machine.far_link_ps_per_byte : track.machine.link_ps_per_byte;
   // 4 bytes of a gradient's element travel, and 6 are moved to make them from 2.
   const double others = static_cast<double>(track.ranks - 1) / track.ranks;
   FSDP_CHECK(4 * others * per_byte >= 6 * track.machine.ps_per_byte,

@@ -25,10 +25,8 @@ namespace {
 /// @param plan null: plain FSDP. It must outlive the run.
 report::ShortRun run_of(const nn::TransformerConfig& model, const paper::MemoryOptions& options,
                         const Plan* plan) {
-  report::ShortRun run{.model_name = "the model",
-                       .model = model,
-                       .recipe = options.recipe,
-                       .batch = options.batch};
+  report::ShortRun run{
+      .model_name = "the model", .model = model, .recipe = options.recipe, .batch = options.batch};
   // The scratch of the kernels' threads counts, and a fake device has no need of it.
   const auto hold_scratch = [] { Context::current().pool(); };
   if (plan == nullptr) {
@@ -43,8 +41,7 @@ report::ShortRun run_of(const nn::TransformerConfig& model, const paper::MemoryO
   run.before_sharding = [plan](nn::TransformerLM& made) { prepare(made, *plan); };
   run.after_sharding = [=](strategies::TrainedModel& trained) -> std::shared_ptr<void> {
     hold_scratch();
-    return std::make_shared<PlanExecutor>(*plan,
-                                          dynamic_cast<ShardedModel&>(trained.gradients()));
+    return std::make_shared<PlanExecutor>(*plan, dynamic_cast<ShardedModel&>(trained.gradients()));
   };
   return run;
 }
@@ -88,9 +85,8 @@ std::string difference_in_bits(const Track& track, const Plan& plan) {
     for (const auto& [path, expected] : alone) {
       const auto found = sharded.find(path);
       if (found != sharded.end() && found->second == expected) continue;
-      return fmt::format(
-          "over {} rank{}, the trained {} has other bits than in a single process", ranks,
-          ranks == 1 ? "" : "s", path);
+      return fmt::format("over {} rank{}, the trained {} has other bits than in a single process",
+                         ranks, ranks == 1 ? "" : "s", path);
     }
   }
   return {};

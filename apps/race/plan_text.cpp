@@ -87,8 +87,8 @@ std::string to_json(const Plan& plan) {
 
 Plan plan_from_json(std::string_view text) {
   if (text.size() > kMostBytes) {
-    throw InputError(fmt::format("the plan has {} bytes; at most {} are read", text.size(),
-                                 kMostBytes));
+    throw InputError(
+        fmt::format("the plan has {} bytes; at most {} are read", text.size(), kMostBytes));
   }
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) {
     throw InputError("the policy handed no plan over: it ended before plan() returned");
@@ -97,14 +97,14 @@ Plan plan_from_json(std::string_view text) {
   try {
     read = io::parse_json(text);
   } catch (const io::JsonError& error) {
-    throw InputError(fmt::format("the plan {}; a policy only returns it from plan()",
-                                 error.what()));
+    throw InputError(
+        fmt::format("the plan {}; a policy only returns it from plan()", error.what()));
   }
   if (!read.is_object()) throw InputError("the plan is no JSON object");
   for (const auto& [key, value] : read.items()) {
     if (key == "units" && value.is_array()) continue;
-    refuse(printable(key), key == "units" ? "is no list of units"
-                                          : "a plan has no such field; it has units alone");
+    refuse(printable(key),
+           key == "units" ? "is no list of units" : "a plan has no such field; it has units alone");
   }
   Plan plan;
   if (!read.contains("units")) return plan;
@@ -137,8 +137,8 @@ void check_plan(const Plan& plan, const std::vector<Module>& modules) {
              fmt::format("{} is no block; only modules with is_block can be checkpointed", name));
     }
   }
-  const bool has_root = std::ranges::any_of(
-      modules, [&](const Module& each) { return !units.contains(each.name); });
+  const bool has_root =
+      std::ranges::any_of(modules, [&](const Module& each) { return !units.contains(each.name); });
   if (units.size() == (units.contains(kRoot) ? 1U : 0U)) {
     refuse("units", "there is none; name at least one module of Problem::modules");
   }

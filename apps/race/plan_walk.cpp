@@ -58,8 +58,9 @@ PaperTrack::PaperTrack(const Track& track)
   for (std::size_t i = 0; i < shape.segments.size(); ++i) {
     if (shape.unit_of_segment[i] == paper::ModelShape::kNoUnit) continue;  // tied: in the root
     const bool is_block = i > 0 && i + 1 < shape.segments.size();
-    const paper::SegmentTimes& times =
-        i == 0 ? kernels_.embedding : is_block ? kernels_.block : kernels_.head;
+    const paper::SegmentTimes& times = i == 0     ? kernels_.embedding
+                                       : is_block ? kernels_.block
+                                                  : kernels_.head;
     Module module{.name = shape.segments[i],
                   .forward_ps = times.forward,
                   .backward_ps = times.backward,

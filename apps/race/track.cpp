@@ -24,7 +24,7 @@ nn::TransformerConfig grouped(nn::TransformerConfig config, int kv_heads) {
   return config;
 }
 
-/// @param teraflops in 16 bits @param link, memory in GB/s @param alpha in microseconds
+/// @param teraflops in 16 bits @param memory in GB/s, as link @param alpha in microseconds
 CostModel machine(double teraflops, double memory, double link, std::int64_t alpha) {
   CostModel made;
   made.ps_per_flop_16 = 1 / teraflops;
@@ -60,8 +60,7 @@ std::vector<Track> all() {
       {6, "little memory", "Plain FSDP just fits.", model(16, 2048, 16, 32000, 512), 16, 2,
        machine(250, 2000, 150, 5), 2310 * kMiB},
       {7, "grouped heads", "Keys and values are narrow, and the blocks' gathers short.",
-       grouped(model(16, 2048, 32, 64000, 2048), 4), 32, 2, machine(250, 2000, 60, 5),
-       5900 * kMiB},
+       grouped(model(16, 2048, 32, 64000, 2048), 4), 32, 2, machine(250, 2000, 60, 5), 5900 * kMiB},
   };
 }
 

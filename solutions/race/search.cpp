@@ -34,7 +34,7 @@ class Search {
   Plan run() {
     for (const bool again : {false, true}) {
       for (const bool keep : {false, true}) {
-        for (const std::size_t lead : {1, 2, 4}) start_from(keep, again, lead);
+        for (const std::size_t lead : {1U, 2U, 4U}) start_from(keep, again, lead);
       }
     }
     Genes now = best_;

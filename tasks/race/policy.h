@@ -14,24 +14,24 @@ namespace fsdp::race {
 
 /// A module that may be a unit: the embedding, a block, or the head.
 struct Module {
-  std::string name;                  ///< "model.layers.3"
-  std::int64_t forward_ps = 0;       ///< how long it computes, in picoseconds
-  std::int64_t backward_ps = 0;      ///< likewise; checkpointed, forward_ps more
-  std::int64_t gather_ps = 0;        ///< of its parameters as a unit, on a channel that is free
-  std::int64_t reduce_ps = 0;        ///< of its gradients, likewise
-  std::int64_t full_bytes = 0;       ///< of its parameters when gathered, and of their gradients
-  std::int64_t saved_bytes = 0;      ///< what the tape keeps of it from forward to backward
-  std::int64_t saved_if_again = 0;   ///< the same, if it is checkpointed
-  bool is_block = false;             ///< only blocks can be checkpointed
+  std::string name;                 ///< "model.layers.3"
+  std::int64_t forward_ps = 0;      ///< how long it computes, in picoseconds
+  std::int64_t backward_ps = 0;     ///< likewise; checkpointed, forward_ps more
+  std::int64_t gather_ps = 0;       ///< of its parameters as a unit, on a channel that is free
+  std::int64_t reduce_ps = 0;       ///< of its gradients, likewise
+  std::int64_t full_bytes = 0;      ///< of its parameters when gathered, and of their gradients
+  std::int64_t saved_bytes = 0;     ///< what the tape keeps of it from forward to backward
+  std::int64_t saved_if_again = 0;  ///< the same, if it is checkpointed
+  bool is_block = false;            ///< only blocks can be checkpointed
 };
 
 /// What becomes of one unit in a step. A module that is no unit belongs to the unit "root", which
 /// is gathered first, freed last, and kept in between.
 struct Unit {
-  std::string module;                         ///< a Module's name; "root" for its two lists alone
-  bool keep = false;                          ///< after forward, until its backward; else: reshard
-  bool checkpoint = false;                    ///< backward runs its forward again
-  std::vector<std::string> before_forward{};  ///< units whose gathers start when this one is about
+  std::string module;                          ///< a Module's name; "root" for its two lists alone
+  bool keep = false;                           ///< after forward, until its backward; else: reshard
+  bool checkpoint = false;                     ///< backward runs its forward again
+  std::vector<std::string> before_forward{};   ///< units whose gathers start when this one is about
   std::vector<std::string> before_backward{};  ///< to compute, in this order
 };
 /// What is not planned still happens: a unit that nobody gathered is gathered when it computes.

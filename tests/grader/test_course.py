@@ -409,6 +409,7 @@ class SubmissionTest(InRoot):
         (extra,) = self.whole.optional
         for name in (*extra.files, "answers.toml"):
             (self.root / "tasks" / extra.folder / name).unlink()
+        (self.root / unpack.POLICY).unlink()
         data = submission.pack(submission.collect(self.root, self.whole))
         found = unpack.unpack_archive(data, unpack.wanted_paths(self.whole))
         self.assertEqual((len(found.files), found.notes), (15, []))

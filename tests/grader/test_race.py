@@ -1,0 +1,116 @@
+"""The race: what becomes of a policy's process, the tables, the board, and Gradescope's field."""
+
+import stat
+import tempfile
+import unittest
+from pathlib import Path
+
+import course_path  # noqa: F401  must come first
+import manifest
+import race
+import race_board
+import submission
+import unpack
+
+TRACKS = [{"track": 1, "name": "a slow link", "about": "It is slow."},
+          {"track": 2, "name": "two boxes", "about": "There are two."}]
+
+
+def verdict(step: int | None, bound: int = 60) -> dict:
+    found = {"track": 1, "name": "a slow link", "refused": "" if step else "over the memory",
+             "memory_bytes": 3 << 20, "fsdp_ps": 100, "fsdp_bytes": 2 << 20, "bound_ps": bound,
+             "bound_computation_ps": bound, "bound_channel_ps": bound - 1}
+    return found if step is None else {**found, "step_ps": step, "peak_bytes": 1 << 20}
+
+
+class Process(unittest.TestCase):
+    def run_as_policy(self, script: str) -> race.Plan:
+        with tempfile.TemporaryDirectory() as folder:
+            program = Path(folder) / "policy"
+            program.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+            program.chmod(program.stat().st_mode | stat.S_IXUSR)
+            return race.plan_here(program, 3)
+
+    def test_what_it_prints_is_the_plan(self) -> None:
+        plan = self.run_as_policy('echo "$@"; echo thinking >&2')
+        self.assertEqual(plan, race.Plan("--track 3\n", "", "thinking\n"))
+
+    def test_how_it_ended_is_said(self) -> None:
+        for script, said in (("echo broken >&2; exit 1", "broken"), ("exit 3", "exit code 3"),
+                             ("kill -SEGV $$", "crashed (SIGSEGV)"),
+                             ("kill -XCPU $$", "used up its 20 s of processor time")):
+            with self.subTest(script):
+                self.assertIn(said, self.run_as_policy(f"echo '{{}}'; {script}").problem)
+
+    def test_the_jail_speaks_of_the_policy(self) -> None:
+        said = "\njail: killed: used up its 20 s of CPU time (an endless loop?)\n"
+        self.assertEqual(race.plan_of(124, "", said).problem,
+                         "the policy used up its 20 s of CPU time (an endless loop?)")
+
+
+class Tables(unittest.TestCase):
+    def test_the_score_needs_all_tracks(self) -> None:
+        self.assertAlmostEqual(race.score({1: verdict(120), 2: verdict(60, 15)}, 2), 8 ** -0.5)
+        self.assertIsNone(race.score({1: verdict(120), 2: verdict(None)}, 2))
+        self.assertIsNone(race.score({1: verdict(120)}, 2))
+
+    def test_the_difference_to_the_last_try(self) -> None:
+        self.assertEqual(race.change(90, 100), "10.00 % shorter than the last time")
+        self.assertEqual(race.change(110, 100), "10.00 % longer than the last time")
+        self.assertEqual(race.change(99999, 100000), "less than 0.01 % shorter than the last time")
+        self.assertEqual(race.change(100, 100), "as the last time")
+        self.assertEqual(race.change(100, None), "the first time")
+
+    def test_a_track(self) -> None:
+        lines = race.table(TRACKS[0], verdict(80), 100, "your policy")
+        self.assertIn("0.750", lines[2])
+        self.assertIn("20.00 % shorter", lines[2])
+        lines = race.table(TRACKS[0], verdict(None), 100, "your policy")
+        self.assertIn("no time", lines[2])
+        self.assertEqual(lines[-1], "  No time: over the memory")
+
+
+class Board(unittest.TestCase):
+    def test_names_are_pseudonyms(self) -> None:
+        line = "// Your name on the board, a pseudonym: "
+        self.assertEqual(race_board.pseudonym(f"//\n{line}quick\x1b fox\n".encode()), "quick fox")
+        self.assertEqual(len(race_board.pseudonym((line + "x" * 99).encode())), 24)
+        for text in ("", line, line + "anonymous", "// by me@school.edu"):
+            self.assertRegex(race_board.pseudonym(text.encode()), r"^anonymous-[0-9a-f]{6}$")
+        skeleton = (manifest.ROOT / unpack.POLICY).read_bytes()
+        self.assertRegex(race_board.pseudonym(skeleton), "^anonymous-")
+        self.assertIn(line, skeleton.decode())
+
+    def test_the_best_comes_first(self) -> None:
+        entries = [race_board.Entry("none", "does not compile"),
+                   race_board.Entry("half", "", {1: verdict(70), 2: verdict(None)}),
+                   race_board.Entry("slow", "", {1: verdict(90), 2: verdict(90)}),
+                   race_board.Entry("fast", "", {1: verdict(80), 2: verdict(80)})]
+        lines = race_board.board(entries, TRACKS)
+        self.assertEqual([line.split()[1] for line in lines[1:5]], ["fast", "slow", "half", "none"])
+        self.assertIn("0.7500", lines[1])
+        self.assertIn("<pre>", race.page("The race", [(["<b>"], [])], ""))
+        self.assertNotIn("<b>", race.page("The race", [(["<b>"], [])], ""))
+
+    def test_gradescope_is_told(self) -> None:
+        entry = race_board.Entry("fast", "", {1: verdict(80_000_000_000, 60_000_000_000)})
+        self.assertEqual(race_board.leaderboard(entry),
+                         [{"name": "score", "value": 0.75},
+                          {"name": "1 a slow link, ms", "order": "asc", "value": 80.0}])
+        self.assertEqual(race_board.leaderboard(race_board.Entry("none", "does not compile")),
+                         [{"name": "score", "value": 0.0}])
+
+    def test_a_policy_is_handed_in_but_need_not_be_there(self) -> None:
+        course = manifest.load()
+        self.assertIn(unpack.POLICY, unpack.wanted_paths(course))
+        with tempfile.TemporaryDirectory() as folder:
+            root = Path(folder)
+            for name in unpack.wanted_paths(course):
+                if name != unpack.POLICY:
+                    (root / name).parent.mkdir(parents=True, exist_ok=True)
+                    (root / name).write_text("x", encoding="utf-8")
+            self.assertNotIn(unpack.POLICY, submission.collect(root, course))
+
+
+if __name__ == "__main__":
+    unittest.main()
