@@ -35,7 +35,7 @@ race::Plan random_plan(const std::vector<race::Module>& modules, std::uint64_t s
     if (below(5) == 0 && module.name != modules[1].name) continue;
     race::Unit unit{.module = module.name};
     unit.keep = below(2) == 0;
-    unit.checkpoint = module.is_block && below(3) == 0;
+    unit.checkpoint = module.is_block && below(3) == 0 && FSDP_HAS_TASK8 == 1;
     plan.units.push_back(std::move(unit));
   }
   const auto some = [&] {
