@@ -41,7 +41,7 @@ _LEFT_OUT = [
     r"apps/course/gradescope_image/.*", r"tests/structure/.*", r"\.ci/.*",
     r"docs/(instructors|syllabus)\.md", r"docs/board/.*",
     r"tests/cuda_on_host/.*", r"tests/support/cuda_on_card/.*", r"tests/cuda(_fsdp|_train)?/.*",
-    r"tests/mpi/(cuda_.*|cards\.py)",
+    r"tests/mpi/(cuda_.*|cards\.py)", r"tests/race/(hostile/.*|.*\.py)",
     r"\.git(?!(ignore|attributes)$).*",
     r"build/.*", r".*\.kept-[0-9]+",
 ]

@@ -134,6 +134,9 @@ class Kit(unittest.TestCase):
                                    ("tasks/race/README.md", True, True),
                                    ("apps/race/judge.cpp", True, True),
                                    ("apps/course/race.py", True, True),
+                                   ("apps/course/race_board.py", True, False),
+                                   ("tests/race/walk_test.cpp", True, True),
+                                   ("tests/race/hostile/endless.cpp", True, False),
                                    ("solutions/race/search.cpp", False, False)):
             self.assertEqual(kit.belongs(own, set(), update), there, own)
 
