@@ -20,9 +20,11 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import audit
 import builder
@@ -63,16 +65,21 @@ class Staging:
         work/    one folder a task, written by the jailed compiler
         run/     the linked runners
         state/   what jails note; for root only
+
+    Only its own jails get in: they have its group, a number that nobody else has meanwhile.
     """
 
     root: Path
     salts: dict[int, int] = field(default_factory=dict)  # by task, of what is being graded
+    group: int | None = None  # None: not root
 
     @staticmethod
     def make(course: manifest.Manifest) -> Staging:
         root = Path(tempfile.mkdtemp(prefix="unshard-grade-"))
-        root.chmod(0o711)
-        staging = Staging(root)
+        staging = Staging(root, group=jail.fresh_uid() if jail.is_root() else None)
+        if staging.group is not None:
+            os.chown(root, -1, staging.group)
+        root.chmod(0o711 if staging.group is None else 0o710)
         for name, mode in (("bin", 0o755), ("source", 0o755), ("work", 0o711), ("run", 0o711),
                            ("objects", 0o700), ("state", 0o700)):
             (root / name).mkdir(mode=mode)
@@ -90,18 +97,41 @@ class Staging:
         for state in (self.root / "state").iterdir():
             jail.sweep(str(state))
         shutil.rmtree(self.root, ignore_errors=True)
+        jail.release(self.group)
+
+    def run(self, command: list[object], limits: jail.Limits, **options: Any) -> jail.Outcome:
+        """Runs what is not a case in the jail."""
+        state = str(self.state(0))
+        jailed = jail.Jail([str(word) for word in command], limits, keep=[self.root],
+                           group=self.group, **options)
+        if jailed.uid is not None:
+            jail.append(state, "uids", f"{jailed.uid}\n")
+        ended = jailed.run()
+        if ended.by_clock:
+            jail.append(state, jail.BY_CLOCK, "x")
+        return ended
+
+    def state(self, task: int) -> Path:
+        """Where the jails of a task's cases note things; 0: all others."""
+        path = self.root / "state" / f"task{task}"
+        path.mkdir(exist_ok=True)
+        return path
+
+    def is_by_clock(self) -> bool:
+        """Whether a run might have ended otherwise on a machine with less to do."""
+        return any((self.root / "state").glob(f"*/{jail.BY_CLOCK}"))
 
     def judge_environment(self, build: Path, cpu: float, memory: str, task: int,
                           environment: tuple[str, ...] = ()) -> dict[str, str]:
         """What a judge is told: the jail, before a runner of `build`, and the limits of a run. Two
         resource kills shorten what comes after. Seeds are those of the submission that was built
         last. `environment`: what the jailed runner sees."""
-        state = self.root / "state" / f"task{task}"
-        state.mkdir(exist_ok=True)
         ranks = processes.environment(build, self.root / "bin")
         cpu *= processes.CPU_FACTOR if ranks else 1
         words = [sys.executable, "-I", "-S", str(self.root / "bin" / "jail.py"), "--cpu", f"{cpu:g}",
-                 "--memory", memory, "--fd3", "--state", str(state), "--keep", str(self.root),
+                 "--memory", memory, "--fd3", "--state", str(self.state(task)),
+                 "--keep", str(self.root),
+                 *(("--group", str(self.group)) if self.group is not None else ()),
                  *(jail.FOR_PROCESSES if ranks else ()),
                  *(word for each in environment for word in ("--env", each)), "--"]
         return {**ranks, "FSDP_JAIL": "\n".join(words), "FSDP_SECONDS": f"{cpu + 10:.0f}",
@@ -113,8 +143,8 @@ class Staging:
 
         # Not sys.executable: it may lie where only its owner can read.
         python = jail.find_program("python3")
-        ended = jail.run([python, "-I", "-S", self.root / "bin" / "unpack.py", *wanted],
-                         UNPACK, keep=[self.root], stdin=file.fileno())  # type: ignore[attr-defined]
+        ended = self.run([python, "-I", "-S", self.root / "bin" / "unpack.py", *wanted],
+                         UNPACK, stdin=file.fileno())  # type: ignore[attr-defined]
         if ended.kind != "exited" or ended.code != 0:
             said = ended.err.decode("utf-8", "replace").strip().splitlines()
             raise unpack.UnpackError(ended.says or (said[-1] if said else "it cannot be unpacked"))
@@ -170,20 +200,18 @@ class SubmissionBuilder:
             built.findings += checked.refused
         if built.findings and self.refuses:
             return self._refuse(built)
-        uid = jail.fresh_uid() if jail.is_root() else None
-        if uid is not None:
-            os.chown(work, uid, uid)
         objects = []
-        for name in files:
-            source = folder / name
-            problem, findings = self._compile_one(task, source, work, uid)
-            built.findings += findings
-            if built.findings and self.refuses:
-                return self._refuse(built)
-            if problem:
-                built.problem = problem
-                return built
-            objects.append(self._take(work / f"{name}.o", task, name))
+        with _user_of(work) as uid:
+            for name in files:
+                source = folder / name
+                problem, findings = self._compile_one(task, source, work, uid)
+                built.findings += findings
+                if built.findings and self.refuses:
+                    return self._refuse(built)
+                if problem:
+                    built.problem = problem
+                    return built
+                objects.append(self._take(work / f"{name}.o", task, name))
         trusted = Trusted.for_task(task, self.build)
         for path in objects:
             built.findings += audit.audit_object(path, task, trusted=trusted)
@@ -197,16 +225,14 @@ class SubmissionBuilder:
         """Another runner of what build_task() accepted, compiled and linked with `extra` flags."""
         work = self.staging.root / "work" / f"task{task.number}-{name}"
         work.mkdir()
-        uid = jail.fresh_uid() if jail.is_root() else None
-        if uid is not None:
-            os.chown(work, uid, uid)
         objects = []
-        for file in task.files:
-            source = self.staging.root / "source" / "tasks" / task.folder / file
-            ended = self._compile_object([*self._flags(task, file), *extra], source, work, uid)
-            if not _ok(ended):
-                raise BuildError(f"{file} does not compile for it")
-            objects.append(self._take(work / f"{file}.o", task, f"{name}_{file}"))
+        with _user_of(work) as uid:
+            for file in task.files:
+                source = self.staging.root / "source" / "tasks" / task.folder / file
+                ended = self._compile_object([*self._flags(task, file), *extra], source, work, uid)
+                if not _ok(ended):
+                    raise BuildError(f"{file} does not compile for it")
+                objects.append(self._take(work / f"{file}.o", task, f"{name}_{file}"))
         runner = self.staging.root / "run" / f"runner_task{task.number}-{name}"
         done = subprocess.run([*link_command(self.build, task, objects, runner), *extra],
                               cwd=self.build, capture_output=True, text=True, check=False)
@@ -251,8 +277,8 @@ class SubmissionBuilder:
                uid: int | None = None) -> source_check.Checked:
         """Reads a stranger's text in the jail, under the clock of the whole submission."""
         program = self.staging.root / "bin" / "source_check.py"
-        ended = jail.run([jail.find_program("python3"), "-I", "-S", program, what, path, *words],
-                         self._limits(CHECK), keep=[self.staging.root], uid=uid)
+        ended = self.staging.run([jail.find_program("python3"), "-I", "-S", program, what, path,
+                                  *words], self._limits(CHECK), uid=uid)
         if _ok(ended):
             return source_check.from_json(ended.out.decode())
         if ended.killed:
@@ -266,10 +292,8 @@ class SubmissionBuilder:
         """(what the compiler says if it fails, what the preprocessed text shows)."""
         flags = self._flags(task, source.name)
         text = work / f"{source.name}.ii"
-        options = {"folder": str(work), "uid": uid, "extra": [f"TMPDIR={work}"],
-                   "keep": [self.staging.root]}
-        limits = self._limits()
-        ended = jail.run([*flags, "-E", "-dI", source, "-o", text], limits, **options)
+        ended = self.staging.run([*flags, "-E", "-dI", source, "-o", text], self._limits(),
+                                 folder=str(work), uid=uid, extra=[f"TMPDIR={work}"])
         findings: list[source_check.Finding] = []
         if _ok(ended):
             findings = self._check("preprocessed", text, "--where",
@@ -284,9 +308,9 @@ class SubmissionBuilder:
     def _compile_object(self, flags: list[str], source: Path, work: Path,
                         uid: int | None) -> jail.Outcome:
         source_map = f"{self.staging.root}/source/="
-        return jail.run([*flags, f"-ffile-prefix-map={source_map}", "-c", source, "-o",
-                         work / f"{source.name}.o"], self._limits(), folder=str(work), uid=uid,
-                        extra=[f"TMPDIR={work}"], keep=[self.staging.root])
+        return self.staging.run([*flags, f"-ffile-prefix-map={source_map}", "-c", source, "-o",
+                                 work / f"{source.name}.o"], self._limits(), folder=str(work),
+                                uid=uid, extra=[f"TMPDIR={work}"])
 
     def _said(self, ended: jail.Outcome) -> str:
         """The compiler's words, with the paths that the student knows."""
@@ -332,6 +356,19 @@ class SubmissionBuilder:
             return
         runner.chmod(0o755)
         built.runner = runner
+
+
+@contextmanager
+def _user_of(work: Path) -> Iterator[int | None]:
+    """A user of the jail who may write the folder `work`, for as long as this lasts; None: not
+    root."""
+    uid = jail.fresh_uid() if jail.is_root() else None
+    if uid is not None:
+        os.chown(work, uid, uid)
+    try:
+        yield uid
+    finally:
+        jail.release(uid)
 
 
 def _ok(ended: jail.Outcome) -> bool:

@@ -8,8 +8,9 @@ much. When nothing of it has run for --asleep seconds it is deadlocked.
 
 When it ends by itself the jail ends in the same way (its exit code, or its signal). When the jail
 ended it: exit code 124, and a last line "jail: killed: …" on standard error. Run by root, the
-command gets a user of its own (40000 and up), and all that this user left running is killed
-afterwards. Run by anybody else there is no isolation, only limits.
+command gets a user of its own (40000 and up), which no other jail of this machine has meanwhile, and
+all that this user left running is killed afterwards. Its one group is --group. Run by anybody else
+there is no isolation, only limits.
 
 No file outlives a run. /tmp and the other folders that everybody may write are the command's own,
 and empty but for what --keep names: a mount namespace, if this process may make one. Otherwise (no
@@ -20,21 +21,25 @@ Starts once a graded case: imports are kept few.
 """
 
 import errno
+import fcntl
 import os
 import resource
 import select
 import signal
 import stat
+import struct
 import sys
 import time
 
 KILLED = 124  # exit code: the jail ended the command
 BROKEN = 125  # exit code: the command could not be started
 FIRST_UID, UIDS = 40000, 20000
+TAKEN = "/run/unshard-users"  # root's: byte n of it is locked while a jail has user n
 WALL_FACTOR = 6  # wall time allowed for each second of CPU time
 KILLS_ALLOWED = 2  # after so many resource kills in one state folder …
 SHORTENED = 4  # … the remaining runs get this fraction of the CPU time
 HOPELESS_OUTPUT = 16 << 20  # what prints more than this is ended, not only cut off
+BY_CLOCK = "by_clock"  # in a state folder: one letter for each run of which that is true
 SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 SHARED = ("/tmp", "/var/tmp", "/dev/shm")  # everybody may write here
 TMPDIR = "@TMPDIR@"  # in a variable of --env: the run's own folder
@@ -74,6 +79,12 @@ class Outcome:
     def killed(self):
         return self.kind in ("cpu", "wall", "asleep", "output", "memory")
 
+    @property
+    def by_clock(self):
+        """Whether it might have ended otherwise on a machine with less to do: the clock ended it, or
+        somebody else did, as a system that has no memory left."""
+        return self.kind == "wall" or self.kind == "signal" and self.code == -signal.SIGKILL
+
 
 def is_root():
     return os.geteuid() == 0
@@ -86,6 +97,16 @@ def environment(extra=()):
              "MALLOC_ARENA_MAX": "2"}
     clean.update(each.split("=", 1) for each in extra)
     return clean
+
+
+def lower(what, soft, hard):
+    """Sets a limit of this process. A lower one that holds already stays: root of a container may
+    not raise it."""
+    most = resource.getrlimit(what)[1]
+    if most != resource.RLIM_INFINITY:
+        soft, hard = (most if each == resource.RLIM_INFINITY else min(each, most)
+                      for each in (soft, hard))
+    resource.setrlimit(what, (soft, hard))
 
 
 def own_folders(kept, nbytes):
@@ -160,12 +181,37 @@ def find_program(name):
     return name
 
 
+_taken = {}  # by user, the open file that holds the lock
+
+
+def take(uid):
+    """Whether this process now has `uid` for itself, until release() or its end. Process ids do not
+    see to that: there are more of them than users."""
+    handle = os.open(TAKEN, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.fcntl(handle, fcntl.F_OFD_SETLK,
+                    struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, uid, 1, 0))
+    except OSError as error:
+        os.close(handle)
+        if error.errno not in (errno.EAGAIN, errno.EACCES):
+            raise
+        return False
+    _taken[uid] = handle
+    return True
+
+
+def release(uid):
+    """Another jail may have this user. Nothing of it must be left."""
+    if uid in _taken:
+        os.close(_taken.pop(uid))
+
+
 def fresh_uid():
-    """A user nobody runs as. Distinct in concurrent jails, since process ids are."""
+    """A user nobody runs as, taken."""
     busy = {uid for _, uid in owners()}
     for attempt in range(UIDS):
         uid = FIRST_UID + (os.getpid() + attempt) % UIDS
-        if uid not in busy:
+        if uid not in busy and take(uid):
             return uid
     raise OSError(errno.EAGAIN, "every user of the jail is busy")
 
@@ -224,33 +270,69 @@ def kill_user(uid):
 
 
 def sweep(state):
-    """Ends what an interrupted jail with this state folder may have left running."""
+    """Ends what an interrupted jail with this state folder may have left running. A user may be
+    another jail's by now: that one is let alone."""
     try:
         with open(os.path.join(state, "uids"), encoding="ascii") as uids:
-            for uid in {int(line) for line in uids}:
-                if is_root() and FIRST_UID <= uid < FIRST_UID + UIDS:
-                    kill_user(uid)
-                    for folder in SHARED:
-                        remove_files_of(uid, folder)
+            noted = {int(line) for line in uids}
     except FileNotFoundError:
-        pass
+        return
+    if not is_root():
+        return
+    alive = {uid for _, uid in owners()} & noted
+    if alive:
+        _kill_jails_of(state)
+    for uid in noted:
+        if not FIRST_UID <= uid < FIRST_UID + UIDS or not take(uid):
+            continue
+        if uid in alive:
+            kill_user(uid)
+        for folder in SHARED:
+            remove_files_of(uid, folder)
+        release(uid)
+
+
+def _kill_jails_of(state):
+    """Jails that outlive who started them, with this state folder. Done when they have ended, and so
+    have no user any more."""
+    words = b"\0--state\0" + os.fsencode(state) + b"\0"
+    for pid, uid in owners():
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as command:
+                if uid != 0 or words not in command.read():
+                    continue
+            handle = os.pidfd_open(pid)
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
+            select.select([handle], [], [], 5)
+            os.close(handle)
+        except OSError:
+            pass  # it has just ended
 
 
 class Jail:
     """One run of one command."""
 
     def __init__(self, command, limits, folder="/", extra=(), fd3=False, uid=None, stdin=0,
-                 keep=()):
+                 keep=(), group=None):
         self.command, self.limits, self.folder, self.extra = command, limits, folder, extra
         self.keep, self.scratch = keep, None
         self.fd3, self.stdin = fd3, stdin
         self.uid = (uid if uid is not None else fresh_uid()) if is_root() else None
+        self.groups = [] if group is None else [group]
+        self.is_users_end = uid is None
         self.program = find_program(command[0])
         self.child = None
         self.kept = {1: b"", 2: b""}
         self.printed = 0
 
     def run(self):
+        try:
+            return self._run()
+        finally:
+            if self.is_users_end:
+                release(self.uid)
+
+    def _run(self):
         started = time.monotonic()
         pipes = {1: os.pipe(), 2: os.pipe()}
         failure = os.pipe()
@@ -317,13 +399,13 @@ class Jail:
                     (resource.RLIMIT_FSIZE, limits.file, limits.file),
                     (resource.RLIMIT_CORE, 0, 0),
                     (resource.RLIMIT_NOFILE, limits.files, limits.files)):
-                resource.setrlimit(what, (soft, hard))
+                lower(what, soft, hard)
             if self.uid is not None:
                 # Counts the threads of the whole user: only for a user who has nothing else.
-                resource.setrlimit(resource.RLIMIT_NPROC, (limits.processes, limits.processes))
+                lower(resource.RLIMIT_NPROC, limits.processes, limits.processes)
                 if self.fd3:  # a process of it may open the other's (run_case.sh)
                     os.chown("/proc/self/fd/3", self.uid, self.uid)
-                os.setgroups([])
+                os.setgroups(self.groups)
                 os.setresgid(self.uid, self.uid, self.uid)
                 os.setresuid(self.uid, self.uid, self.uid)
             for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM):
@@ -474,12 +556,14 @@ def parse(arguments):
         name = words.pop(0).removeprefix("--")
         if name == "fd3":
             options["fd3"] = True
-        elif not words or name not in (*readers, "state", "folder", "env", "keep"):
+        elif not words or name not in (*readers, "state", "folder", "env", "keep", "group"):
             raise ValueError(f"unknown option '{name}'")
         elif name in readers:
             limits[name] = readers[name](words.pop(0))
         elif name in ("env", "keep"):
             options["extra" if name == "env" else name].append(words.pop(0))
+        elif name == "group":
+            options[name] = int(words.pop(0))
         else:
             options[name] = words.pop(0)
     if len(words) < 2:
@@ -507,6 +591,8 @@ def main():
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, stop)
     outcome = jail.run()
+    if state is not None and outcome.by_clock:
+        append(state, BY_CLOCK, "x")
     for stream, data in ((1, outcome.out), (2, outcome.err)):
         while data:
             data = data[os.write(stream, data):]
