@@ -295,11 +295,12 @@ grade: ## Grade a submission: SUBMISSION=folder or archive (TASK=3: that task; R
 	  $(if $(mpi),--backend mpi) \
 	  $(foreach email,$(SUBMITTER),--submitter $(email))
 
-grade-all: ## Grade every submission in DIR=folder into build/grade/all/grades.csv
-	@test -n "$(DIR)" || { echo "make grade-all DIR=folder [TASK=3]"; exit 2; }
+grade-all: ## Grade all submissions in DIR=folder, JOBS at once; goes on where it stopped (AGAIN=yes: not)
+	@test -n "$(DIR)" || { echo "make grade-all DIR=folder [TASK=3] [JOBS=2] [AGAIN=yes]"; exit 2; }
 	@$(install) build course
 	@$(call configure,grade)
 	@python3 apps/course/grade_all.py "$(DIR)" $(if $(TASK),--task $(TASK)) \
+	  $(if $(filter-out file default,$(origin JOBS)),--jobs $(JOBS)) $(if $(AGAIN),--again) \
 	  $(if $(SUBMITTERS),--submitters "$(SUBMITTERS)")
 
 gradescope: ## Pack the autograder for Gradescope: TASK=3, or TASK=all (RACE=yes: and the leaderboard)

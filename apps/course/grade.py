@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from pathlib import Path
 import build_submission
 import builder
 import diagnosis
+import ending
 import gradescope_results
 import hiding
 import html_summary
@@ -98,6 +98,7 @@ class Grading:
         try:
             self._grade(staging)
         finally:
+            self.results.by_clock |= staging.is_by_clock()
             staging.remove()
             self.results.write()
             html_summary.write(self.results.to_json(), self.request.output / "summary.html",
@@ -127,6 +128,8 @@ class Grading:
             results.notes.append(f"Time was up after {self.request.deadline:g} s; what had not run "
                                  "by then counts 0")
             results.stop("time")
+        results.by_clock = not results.complete or any(
+            not case.executed for _, _, cases in self.judged for case in cases)
         results.write()
         self._diagnose(staging, tools)
         if self.request.race and unpack.POLICY in found.files and self.left() > 0:
@@ -161,13 +164,12 @@ class Grading:
 
     def _grade_task(self, task: manifest.Task, found: unpack.Submission, staging: Staging,
                     tools: SubmissionBuilder) -> None:
-        wanted = [f"tasks/{task.folder}/{name}" for name in task.files]
-        absent = found.missing(wanted)
-        if absent:
+        files = _files_of(task, found)
+        if files is None:
+            absent = found.missing(_paths_of(task))
             why = [f"{path}: {found.refused.get(path, 'not in the submission')}" for path in absent]
             self.results.refuse_task(task, "\n".join(why))
             return
-        files = {name: found.files[path] for name, path in zip(task.files, wanted)}
         built = tools.build_task(task, files)
         self.results.private += [f"task {task.number}: {note}" for note in built.noted]
         if built.runner is None:
@@ -201,12 +203,25 @@ class Grading:
             self.results.set_cases(task, cases)
 
 
+def _paths_of(task: manifest.Task) -> list[str]:
+    return [f"tasks/{task.folder}/{name}" for name in task.files]
+
+
+def _files_of(task: manifest.Task, found: unpack.Submission) -> dict[str, bytes] | None:
+    """A task's sources by name; None if one is missing."""
+    paths = _paths_of(task)
+    return None if found.missing(paths) else {
+        name: found.files[path] for name, path in zip(task.files, paths)}
+
+
 def prepare(build: Path, tasks: list[manifest.Task]) -> None:
     """Everything that grading runs is built and up to date; at once when it already is."""
     targets = [name for task in tasks
                for name in (f"runner_task{task.number}_solution", f"judge_task{task.number}",
                             f"fsdp_task{task.number}")]
     builder.Builder(build=build).make(*targets, show=False)
+    for task in tasks:  # once, before several need it at the same time
+        build_submission.link_command(build, task, [], Path("/dev/null"))
 
 
 def told(results: Results) -> str:
@@ -249,22 +264,17 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--race", action="store_true",
                         help="judge the policy of the race too, for the leaderboard")
     parser.add_argument("--full", action="store_true", help="exit with 1 unless all points")
+    parser.add_argument("--parent", type=int, metavar="PID", help="end when this process does")
     options = parser.parse_args(arguments)
     options.build = options.build or builder.Builder.of(options.backend).build
     return options
 
 
-def end_in_order() -> None:
-    """Being told to end is an exception like any other: what was begun is undone."""
-    def interrupted(number: int, _: object) -> None:
-        raise KeyboardInterrupt(number)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, interrupted)
-
-
 def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
-    end_in_order()
+    ending.in_order()
+    if options.parent:
+        ending.with_parent(options.parent)
     try:
         course = manifest.load()
         tasks = [course.task(number) for number in options.task or ()] or list(course.tasks)

@@ -54,6 +54,7 @@ class Results:
     isolated: bool = True
     complete: bool = False
     leaderboard: list[dict] = field(default_factory=list)  # of the race
+    by_clock: bool = False  # with less to do the machine might have come to another verdict
     entries: list[Entry] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
 
@@ -161,7 +162,8 @@ class Results:
             "stdout_visibility": "hidden",
             "tests": [self._test(entry, entry.task in extra) for entry in self.entries],
             "extra_data": {"kit": kit, "grader": grader, "isolated": self.isolated,
-                           "complete": self.complete, "for_instructor": self.private},
+                           "complete": self.complete, "by_clock": self.by_clock,
+                           "for_instructor": self.private},
             **({"leaderboard": self.leaderboard} if self.leaderboard else {}),
         }
 

@@ -2,8 +2,9 @@
 
     hostile.py [NAME…] [--jobs 2]
 
-The audit must refuse each attack, and the jail and the judge must hold without the audit. Prints a
-table; exit code 1 if anything came out otherwise than attacks.toml says.
+The audit must refuse each attack, and the jail and the judge must hold without the audit. Some run
+once more beside five submissions, whose points must stay what they are. Prints a table; exit code 1
+if anything came out otherwise than attacks.toml says.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import Any
 import course_path  # noqa: F401  must come first
 import build_submission
 import builder
+import ending
 import grade
 import jail
 import manifest
@@ -250,7 +252,42 @@ def _graded(name: str, data: bytes, points: int, report: str, build: Path,
     return Outcome(name, "", _gist(said), wrong, time.monotonic() - started)
 
 
+# Attacks that run once more, beside five submissions that are solved so far each.
+_BESIDE = {f"beside {name}": name for name in ("kill_all", "fork_bomb", "memory")}
+_SOLVED = ("3.2", "3.3", "3.4", "3.5", "3.6")
+
+
+def run_beside(name: str, build: Path) -> Outcome:
+    """Whatever one submission does, the others have their points."""
+    with ProcessPoolExecutor(1 + len(_SOLVED)) as pool:
+        attack = pool.submit(run_attack, _BESIDE[name], build)
+        found = list(pool.map(_points_up_to, _SOLVED, [build] * len(_SOLVED)))
+        outcome = attack.result()
+    task = manifest.load().task(3)
+    for solved, points in zip(_SOLVED, found):
+        expected = {step.id: step.public * (step.id <= solved) for step in task.steps}
+        if points != expected:
+            outcome.wrong.append(f"beside it, solved up to {solved} earned {points}")
+    outcome.name = name
+    return outcome
+
+
+def _points_up_to(solved: str, build: Path) -> dict[str, float]:
+    """The public points of each step for the reference up to one of them."""
+    course = manifest.load()
+    task = course.task(3)
+    source = regions.read(manifest.ROOT / "solutions" / task.folder / task.files[0], manifest.ROOT)
+    with tempfile.TemporaryDirectory(prefix="unshard-hostile-") as folder:
+        reference_submission.write(Path(folder), {FILE: regions.ladder(source, solved).encode()})
+        request = grade.Request(Path(folder), Path(folder) / "out", [task], build,
+                                cases=verdicts.PUBLIC)
+        results = grade.Grading(request, course).run()
+    return {entry.number: entry.score for entry in results.entries if entry.kind == "public"}
+
+
 def run_one(name: str, build: Path) -> Outcome:
+    if name in _BESIDE:
+        return run_beside(name, build)
     if name in _ARCHIVES:
         return run_archive(name, build)
     if name == "deadline":
@@ -265,25 +302,22 @@ def main() -> int:
     parser.add_argument("--built", action="store_true", help="do not look whether all is built")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
-    known = [*read_attacks(), *_ARCHIVES, "deadline"]
+    known = [*read_attacks(), *_ARCHIVES, "deadline", *_BESIDE]
     for name in options.names:
         if name not in known:
             parser.error(f"no attack is called '{name}'; there are {', '.join(known)}")
     names = options.names or known
     started = time.monotonic()
     attacks = read_attacks()
-    tasks = [task_of(each) for each in (attacks.get(name, {}) for name in names)]
+    tasks = [task_of(attacks.get(name, {})) for name in names]
     tasks = list({task.number: task for task in tasks}.values())
     try:
         if not options.built:
             grade.prepare(options.build, tasks)
-        # Once, before several need it at the same time.
-        for task in tasks:
-            build_submission.link_command(options.build, task, [], Path("/dev/null"))
     except (builder.BuildError, build_submission.BuildError) as error:
         print(f"hostile: {error}", file=sys.stderr)
         return 2
-    grade.end_in_order()
+    ending.in_order()
     print(f"  {'attack':<24} {'the audit says':<58} then")
     failed = 0
     with grade.hidden_from_jail(), ProcessPoolExecutor(options.jobs) as pool:

@@ -20,8 +20,8 @@ import manifest
 WAITS = """
 import sys, time
 from pathlib import Path
-import grade, hiding
-grade.end_in_order()
+import ending, hiding
+ending.in_order()
 with hiding.hidden([Path(each) for each in sys.argv[2:]], Path(sys.argv[1])):
     print("closed", flush=True)
     sys.stdin.read()

@@ -75,7 +75,7 @@ class ResultsFile(unittest.TestCase):
         page = html_summary.page(document, "a student")
         self.assertIn(f"{TASK.points} of {TASK.points}, extra credit {extra.points}</h1>", page)
         numbers = grade_all.columns([TASK, extra])
-        row = grade_all.row_of("a student", results, numbers)
+        row = grade_all.row_of("a student", results.to_json(), numbers)
         self.assertEqual((row["score"], row["of"], row["extra"]),
                          (f"{TASK.points + extra.points}", f"{TASK.points}", f"{extra.points}"))
 
@@ -90,7 +90,7 @@ class ResultsFile(unittest.TestCase):
         self.assertEqual(self.read()["score"], TASK.points)
         self.assertIn(f"{TASK.points} of {TASK.points} points, and 0 of {extra.points} for extra",
                       self.read()["output"])
-        self.assertEqual(grade_all.row_of("a student", results, [])["first message"], "")
+        self.assertEqual(grade_all.row_of("a student", results.to_json(), [])["first message"], "")
 
     def test_a_task_for_extra_credit_alone_has_its_points(self):
         extra = COURSE.optional[0]
@@ -197,7 +197,7 @@ class Tables(unittest.TestCase):
             results.set_cases(TASK, all_cases(broken=["3.2"]))
             numbers = grade_all.columns([TASK])
             self.assertEqual(numbers, ["3.1", "3.2", "3.3", "3.4", "3.5", "3.6", "3.q1", "3.q2"])
-            row = grade_all.row_of("=ada", results, numbers)
+            row = grade_all.row_of("=ada", results.to_json(), numbers)
             self.assertEqual(row["3.1"], str(TASK.step("3.1").points))
             self.assertEqual(row["3.2"], "0")
             self.assertIn("wrong in 3.2", row["first message"])
@@ -221,7 +221,7 @@ class Tables(unittest.TestCase):
             self.assertEqual(found, r"m\xfcller")
             self.assertTrue(path.is_dir())
             results = Results(Path(name) / "results.json", [TASK])
-            row = grade_all.row_of(found, results, [])
+            row = grade_all.row_of(found, results.to_json(), [])
             grade_all.write_csv(Path(name) / "grades.csv", [row], list(row))
             html_summary.write(results.to_json(), Path(name) / "summary.html", unpack.name_of(path))
 
