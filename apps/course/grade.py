@@ -28,6 +28,7 @@ import gradescope_results
 import hiding
 import html_summary
 import jail
+import linking
 import manifest
 import processes
 import questions
@@ -221,7 +222,7 @@ def prepare(build: Path, tasks: list[manifest.Task]) -> None:
                             f"fsdp_task{task.number}")]
     builder.Builder(build=build).make(*targets, show=False)
     for task in tasks:  # once, before several need it at the same time
-        build_submission.link_command(build, task, [], Path("/dev/null"))
+        linking.link_command(build, task, [], Path("/dev/null"))
 
 
 def told(results: Results) -> str:

@@ -144,7 +144,7 @@ class Class:
         together = min(options.jobs, len(todo))
         alone = self._grade(todo, together)
         if alone:
-            print(f"{len(alone)} of them took so long beside others that the clock ended something. "
+            print(f"Of {len(alone)} the clock ended something while others were graded beside them. "
                   "Each is graded again, alone.", flush=True)
             self._grade(alone, 1)
 

@@ -8,8 +8,8 @@ much. When nothing of it has run for --asleep seconds it is deadlocked.
 
 When it ends by itself the jail ends in the same way (its exit code, or its signal). When the jail
 ended it: exit code 124, and a last line "jail: killed: …" on standard error. Run by root, the
-command gets a user of its own (40000 and up), which no other jail of this machine has meanwhile, and
-all that this user left running is killed afterwards. Its one group is --group. Run by anybody else
+command gets a user of its own (40000 and up), which no other jail of this machine has meanwhile.
+All that this user left running is killed afterwards. Its one group is --group. Run by anybody else
 there is no isolation, only limits.
 
 No file outlives a run. /tmp and the other folders that everybody may write are the command's own,
@@ -25,11 +25,12 @@ import fcntl
 import os
 import resource
 import select
-import signal
 import stat
 import struct
 import sys
 import time
+
+import _signal as signal  # without enum, which would be a quarter of what a jail costs
 
 KILLED = 124  # exit code: the jail ended the command
 BROKEN = 125  # exit code: the command could not be started
@@ -81,8 +82,8 @@ class Outcome:
 
     @property
     def by_clock(self):
-        """Whether it might have ended otherwise on a machine with less to do: the clock ended it, or
-        somebody else did, as a system that has no memory left."""
+        """Whether it might have ended otherwise on a machine with less to do: the clock ended it,
+        or somebody else did, as a system that has no memory left."""
         return self.kind == "wall" or self.kind == "signal" and self.code == -signal.SIGKILL
 
 
@@ -293,8 +294,8 @@ def sweep(state):
 
 
 def _kill_jails_of(state):
-    """Jails that outlive who started them, with this state folder. Done when they have ended, and so
-    have no user any more."""
+    """Ends jails with this state folder, which outlive who started them. Afterwards nobody has
+    their users."""
     words = b"\0--state\0" + os.fsencode(state) + b"\0"
     for pid, uid in owners():
         try:

@@ -1,7 +1,7 @@
 """What was graded before is kept, with a sum over all that the result follows from.
 
-That is the submission, who handed it in, which tasks were graded with which limits, and this tree. As
-long as the sum is the same, so is the result, and nothing is graded again.
+That is the submission, who handed it in, which tasks were graded with which limits, and this tree.
+As long as the sum is the same, so is the result, and nothing is graded again.
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@ import unittest
 from pathlib import Path
 
 import course_path  # noqa: F401  must come first
-import build_submission
 import gradescope
 import kit
+import linking
 import manifest
 import skeletons
 
@@ -231,7 +231,7 @@ class Link(unittest.TestCase):
              "/usr/lib/libz.a -lm").split()
 
     def test_the_reference_is_left_out_and_archives_come_once(self):
-        parts = build_submission.taken_apart(self.WORDS, COURSE.task(3))
+        parts = linking.taken_apart(self.WORDS, COURSE.task(3))
         self.assertEqual(parts.options, ["/usr/bin/c++", "-O1", "-g"])
         self.assertEqual(parts.objects, ["tests/a.dir/runner.cpp.o"])
         self.assertEqual(parts.archives, ["tasks/libfsdp_task2.a", "common/libx.a"])
@@ -239,8 +239,8 @@ class Link(unittest.TestCase):
                                         "/usr/lib/libz.a", "-lm"])
 
     def test_a_command_without_archives_is_no_runners(self):
-        with self.assertRaises(build_submission.BuildError):
-            build_submission.taken_apart(["c++", "x.o", "-o", "y"], COURSE.task(3))
+        with self.assertRaises(linking.BuildError):
+            linking.taken_apart(["c++", "x.o", "-o", "y"], COURSE.task(3))
 
 
 if __name__ == "__main__":

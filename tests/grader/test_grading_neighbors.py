@@ -1,4 +1,4 @@
-"""Tests of jails side by side: users, folders and endings of their own, whatever a neighbor does."""
+"""Tests of jails side by side: own users, folders and endings, whatever a neighbor does."""
 
 import os
 import subprocess
