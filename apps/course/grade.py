@@ -17,9 +17,10 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import ahead
 import build_submission
 import builder
 import diagnosis
@@ -57,6 +58,7 @@ class Request:
     hidden_visibility: str = "after_published"
     cases: str = ""  # a filter for the judge, "" for all cases
     race: bool = False  # judge the policy of the race too, for Gradescope's leaderboard
+    overlap: bool = field(default_factory=ahead.pays)  # compile the next task meanwhile
 
 
 @contextmanager
@@ -120,10 +122,11 @@ class Grading:
         for task in self.request.tasks:
             self._grade_questions(task, found, staging)
         tools = SubmissionBuilder(self.request.build, staging, seconds_left=self.left)
-        for task in self.request.tasks:
-            if self.left() <= 0:
-                break
-            self._grade_task(task, found, staging, tools)
+        with self._ahead(tools, found) as builder_now:
+            for task in self.request.tasks:
+                if self.left() <= 0:
+                    break
+                self._grade_task(task, found, staging, builder_now)
         results.complete = self.left() > 0
         if not results.complete:
             results.notes.append(f"Time was up after {self.request.deadline:g} s; what had not run "
@@ -148,6 +151,21 @@ class Grading:
             if verdict["refused"]:
                 self.results.notes.append(f"The race, track {number}: {verdict['refused']}")
 
+    @contextmanager
+    def _ahead(self, tools: SubmissionBuilder, found: unpack.Submission
+               ) -> Iterator[SubmissionBuilder | ahead.Ahead]:
+        """What builds the tasks: where it pays, the next one while one is judged."""
+        wanted = [(task, files) for task in self.request.tasks
+                  if (files := _files_of(task, found)) is not None]
+        if not self.request.overlap or len(wanted) < 2:
+            yield tools
+            return
+        begun = ahead.Ahead(tools, wanted)
+        try:
+            yield begun
+        finally:
+            begun.end()
+
     def _grade_questions(self, task: manifest.Task, found: unpack.Submission,
                          staging: Staging) -> None:
         if not task.questions:
@@ -164,7 +182,7 @@ class Grading:
         self.results.set_questions(graded)
 
     def _grade_task(self, task: manifest.Task, found: unpack.Submission, staging: Staging,
-                    tools: SubmissionBuilder) -> None:
+                    tools: SubmissionBuilder | ahead.Ahead) -> None:
         files = _files_of(task, found)
         if files is None:
             absent = found.missing(_paths_of(task))
