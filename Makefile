@@ -15,8 +15,8 @@
 .NOTPARALLEL:
 .PHONY: help demo run estimate test bench doctor docs check format tidy sanitize sanitize-dev sanitize-tsan \
   check-clang check-arm64 check-cuda check-grader compare-pytorch cuda-kernels clean figures skeletons warm-up \
-  test-cuda test-integrated progress watch race submit grade grade-all gradescope race-board student-kit \
-  install check-install
+  test-cuda test-integrated progress watch race submit grade grade-all gradescope autolab race-board \
+  student-kit install check-install
 
 WERROR ?= OFF
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -313,6 +313,10 @@ race-board: ## Judge the policies of all submissions in DIR=folder, into build/r
 	@$(install) build course
 	@$(race-programs)
 	@python3 apps/course/race_board.py "$(DIR)" --jobs $(JOBS)
+
+autolab: ## Pack the autograder for Autolab: TASK=3, or TASK=all
+	@$(install) course
+	@python3 apps/course/autolab.py pack --task "$(or $(TASK),all)"
 
 student-kit: ## Pack the student kit (GIVEN=1-2: with those references; UPDATE=yes: not their files)
 	@$(install) build course

@@ -13,56 +13,37 @@ import argparse
 import io
 import json
 import os
-import subprocess
 import sys
-import tempfile
-import time
 import traceback
 import zipfile
 from pathlib import Path
 
+import autograder
 import builder
 import grade
 import gradescope_results
-import kit
 import manifest
-import race
-import reference_submission
 
 HERE = Path(__file__).resolve().parent
-SETTINGS = manifest.ROOT / "autograder.json"  # only in the zip
-_LEFT_OUT = ("writeup/", "docs/", ".ci/", ".git", "tests/mutants/", "tests/golden/",
-             "tests/solutions/", "build/")
 
 
 def pack(options: argparse.Namespace) -> int:
     """Writes the zip."""
     course = manifest.load()
-    numbers = ([task.number for task in course.tasks] if options.task in ("", "all")
-               else [course.task(int(options.task)).number])
-    settings = {"tasks": numbers, "hidden": options.hidden, "deadline": options.deadline,
-                "race": options.race}
+    tasks = autograder.numbers(options.task, course)
     output = options.output or manifest.ROOT / "build" / (
-        "unshard-gradescope" + ("" if options.task in ("", "all") else f"-task{numbers[0]}") +
-        ".zip")
+        "unshard-gradescope" + ("" if options.task in ("", "all") else f"-task{tasks[0]}") + ".zip")
     buffer = io.BytesIO()
-    names = [name for name in kit.files_of_tree(manifest.ROOT) if not name.startswith(_LEFT_OUT)]
+    files = autograder.package(autograder.settings_for(tasks, options.hidden, options.deadline,
+                                                       options.race))
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in ("setup.sh", "run_autograder"):
             _add(archive, name, (HERE / "gradescope_image" / name).read_bytes(), True)
-        _add(archive, "unshard/autograder.json", (json.dumps(settings) + "\n").encode(), False)
-        for name in names:
-            path = manifest.ROOT / name
-            _add(archive, f"unshard/{name}", path.read_bytes(), os.access(path, os.X_OK))
-    output.parent.mkdir(parents=True, exist_ok=True)
-    temporary = output.with_name("." + output.name)
-    temporary.write_bytes(buffer.getvalue())
-    os.replace(temporary, output)
-    packed = [course.task(number) for number in numbers]
-    points = sum(task.points for task in packed if not task.extra or len(packed) == 1)
-    extra = sum(task.points for task in packed) - points
-    print(f"{os.path.relpath(output)}: {len(names)} files, {len(buffer.getvalue()) >> 10} KiB, "
-          f"{points} points{f', and {extra} extra' if extra else ''}. Upload it as the autograder; "
+        for name, (data, runs) in files.items():
+            _add(archive, name, data, runs)
+    autograder.write(output, buffer.getvalue())
+    print(f"{os.path.relpath(output)}: {len(files)} files, {len(buffer.getvalue()) >> 10} KiB, "
+          f"{autograder.points_of(course, tasks)}. Upload it as the autograder; "
           "base image Ubuntu 24.04.")
     return 0
 
@@ -72,54 +53,6 @@ def _add(archive: zipfile.ZipFile, name: str, data: bytes, runs: bool) -> None:
     info.external_attr = (0o100755 if runs else 0o100644) << 16
     info.compress_type = zipfile.ZIP_DEFLATED
     archive.writestr(info, data)
-
-
-def _settings() -> dict:
-    try:
-        return json.loads(SETTINGS.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        course = manifest.load()
-        return {"tasks": [task.number for task in course.tasks], "hidden": "after_published",
-                "deadline": grade.DEADLINE, "race": False}
-
-
-def setup(options: argparse.Namespace) -> int:
-    """Compiles all that is trusted, then grades the reference: all points, or the image fails."""
-    settings = _settings()
-    course = manifest.load()
-    tasks = [course.task(number) for number in settings["tasks"]]
-    targets = [f"{kind}" for task in tasks for kind in
-               (f"runner_task{task.number}_solution", f"judge_task{task.number}",
-                f"fsdp_task{task.number}")]
-    build = manifest.ROOT / "build" / "grade"
-    done = subprocess.run(["cmake", "--build", str(build), "-j", str(options.jobs), "--target",
-                           *targets], cwd=manifest.ROOT, check=False)
-    if done.returncode != 0:
-        return done.returncode
-    if settings["race"]:
-        release = manifest.ROOT / "build" / "release"
-        for command in (["cmake", "--preset", "release", "-DFSDP_NATIVE=OFF", "--log-level=NOTICE"],
-                        ["cmake", "--build", str(release), "-j", str(options.jobs), "--target",
-                         race.JUDGE, race.POLICY]):
-            done = subprocess.run(command, cwd=manifest.ROOT, check=False)
-            if done.returncode != 0:
-                return done.returncode
-    with tempfile.TemporaryDirectory() as folder:
-        reference_submission.write(Path(folder) / "s", reference_submission.files(course))
-        started, used = time.monotonic(), _cpu()
-        code = grade.main([str(Path(folder) / "s"), "--output", str(Path(folder) / "out"),
-                           "--built", "--full", "--submitter", reference_submission.STUDENT,
-                           *(word for task in tasks for word in ("--task", str(task.number)))])
-    print(f"The reference took {_cpu() - used:.0f} s of CPU time, "
-          f"{time.monotonic() - started:.0f} s by the clock.")
-    if code != 0:
-        print("The reference has not all points here: the image is not usable.", file=sys.stderr)
-    return code
-
-
-def _cpu() -> float:
-    times = os.times()
-    return times.children_user + times.children_system + times.user + times.system
 
 
 def submitters(root: Path) -> list[str] | None:
@@ -134,7 +67,7 @@ def submitters(root: Path) -> list[str] | None:
 
 def run(options: argparse.Namespace) -> int:
     """Grades what was submitted. Whatever happens there is a results.json in the end."""
-    settings = _settings()
+    settings = autograder.settings_here()
     root = options.root
     output = root / "results"
     output.mkdir(parents=True, exist_ok=True)
@@ -181,7 +114,7 @@ def main() -> int:
     each.add_argument("--race", action="store_true", help="with the race's leaderboard")
     each.add_argument("--output", type=Path)
     each = commands.add_parser("setup")
-    each.set_defaults(call=setup)
+    each.set_defaults(call=autograder.setup)
     each.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     each = commands.add_parser("run")
     each.set_defaults(call=run)
