@@ -135,14 +135,18 @@ def _judge(attack: dict[str, Any], runner: Path, staging: Staging,
 
 
 def _left_over(staging: Staging) -> list[str]:
-    """Processes of a jail of this attack that are still there."""
-    mine = set()
+    """Processes and files of a jail of this attack that are still there."""
+    noted = set()
     for path in (staging.root / "state").glob("*/uids"):
-        mine |= {int(line) for line in path.read_text(encoding="ascii").split()}
+        noted |= {int(line) for line in path.read_text(encoding="ascii").split()}
+    # Not those of users that are another attack's by now.
+    mine = {uid for uid in noted if jail.is_root() and jail.take(uid)}
     alive = [pid for pid, uid, _ in jail.processes() if uid in mine]
     left = [f"{len(alive)} processes outlive it"] if alive else []
     files = [entry.path for folder in (*jail.SHARED, manifest.ROOT) for entry in os.scandir(folder)
              if _owner(entry) in mine]
+    for uid in mine:
+        jail.release(uid)
     return left + [f"{path} outlives it" for path in files]
 
 
