@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import argparse
 import csv
+import fcntl
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -113,6 +115,17 @@ def jobs_here() -> int:
     return max(1, min(int(machine.processors()), machine.memory() // _NEEDS_BYTES))
 
 
+@contextmanager
+def alone_in(folder: Path) -> Iterator[int]:
+    """Waits for who else writes results there: after a kill, graders that are still ending."""
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield lock
+    finally:
+        os.close(lock)
+
+
 @dataclass
 class Class:
     """The grading of a folder."""
@@ -121,6 +134,7 @@ class Class:
     tasks: list[manifest.Task]
     found: list[tuple[str, Path]]
     emails: dict[str, list[str]]
+    lock: int  # of the folder of results, for all who write there
     rows: dict[str, dict[str, str]] = field(default_factory=dict)
     sums: dict[str, str] = field(default_factory=dict)
     seconds: list[float] = field(default_factory=list)
@@ -176,7 +190,8 @@ class Class:
 
         for name, _ in todo:
             kept.forget(self.options.output / name)
-        side_by_side.run([(name, self._command(name, path)) for name, path in todo], jobs, on_end)
+        side_by_side.run([(name, self._command(name, path)) for name, path in todo], jobs, on_end,
+                         [self.lock])
         return [each for each in todo if each[0] in alone]
 
     def _command(self, name: str, path: Path) -> list[str]:
@@ -236,8 +251,8 @@ def main(arguments: list[str] | None = None) -> int:
             grade.prepare(options.build, tasks)
         found = submissions(options.folder)
         options.output.mkdir(parents=True, exist_ok=True)
-        with grade.hidden_from_jail(options.folder):
-            Class(options, tasks, found, emails).run()
+        with grade.hidden_from_jail(options.folder), alone_in(options.output) as lock:
+            Class(options, tasks, found, emails, lock).run()
     except (manifest.ManifestError, builder.BuildError, verdicts.JudgeError, TrustedError,
             build_submission.BuildError, GraderError, OSError) as error:
         print(f"grade-all: {error}", file=sys.stderr)

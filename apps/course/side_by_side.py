@@ -7,7 +7,7 @@ import select
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import IO
 
@@ -43,15 +43,15 @@ class _Running:
 
 
 def run(commands: Iterable[tuple[str, list[str]]], jobs: int,
-        on_end: Callable[[Ended], None]) -> None:
-    """Runs (name, command) in this order. If on_end raises, or this process is told to end, those
-    that run are told to end, once, and are waited for."""
+        on_end: Callable[[Ended], None], held: Sequence[int] = ()) -> None:
+    """Runs (name, command) in this order, each with the open files `held`. If on_end raises, or this
+    process is told to end, those that run are told to end, once, and are waited for."""
     waiting = list(reversed(list(commands)))
     running: list[_Running] = []
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
-                running.append(_start(*waiting.pop()))
+                running.append(_start(*waiting.pop(), held))
             ready = select.select([each.handle for each in running], [], [])[0]
             for each in [each for each in running if each.handle in ready]:
                 running.remove(each)
@@ -66,11 +66,11 @@ def run(commands: Iterable[tuple[str, list[str]]], jobs: int,
             each.close()
 
 
-def _start(name: str, command: list[str]) -> _Running:
+def _start(name: str, command: list[str], held: Sequence[int]) -> _Running:
     errors = tempfile.TemporaryFile()
     # A session of its own: Ctrl-C reaches this process alone, which passes it on in order.
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                               stderr=errors, start_new_session=True)
+                               stderr=errors, start_new_session=True, pass_fds=held)
     return _Running(name, process, errors, os.pidfd_open(process.pid), time.monotonic())
 
 
