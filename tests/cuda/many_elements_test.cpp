@@ -40,8 +40,8 @@ class Vast {
  public:
   Vast(cudaStream_t stream, std::int64_t n, std::int64_t last, std::int64_t salt)
       : n_(n),
-        end_(stream, salt == 0 ? std::vector<T>(static_cast<std::size_t>(last))
-                               : values<T>(last, salt)) {
+        end_(stream,
+             salt == 0 ? std::vector<T>(static_cast<std::size_t>(last)) : values<T>(last, salt)) {
     check(cudaMalloc(reinterpret_cast<void**>(&data_), static_cast<std::size_t>(n) * sizeof(T)));
     copy(data_ + (n - last), end_.data);
   }
@@ -113,8 +113,8 @@ void check_ends(std::int64_t rows, std::int64_t few, const std::function<void(Ru
   CHECK((ends[0] == ends[1]));  // and no bytes are printed
 }
 
-// The last block of a pointwise kernel has 1024 elements; that of a kernel over short rows 8 rows, and
-// over long ones a row.
+// The last block of a pointwise kernel has 1024 elements; that of a kernel over short rows 8 rows,
+// and over long ones a row.
 constexpr std::int64_t kFew = 1000;
 constexpr std::int64_t kShort = 64, kShortRows = 8, kManyShort = kMany / kShort;
 constexpr std::int64_t kLong = 1 << 17, kManyLong = kMany / kLong;
@@ -260,8 +260,7 @@ TEST_CASE("rotations reach more than 2^31 elements", "[kernels][stand-in]") {
     auto x = run.make<BFloat16>(kOfBatch, 1);
     OnDevice<float> cos(run.stream, values<float>(kWidth / 2, 2));
     OnDevice<float> sin(run.stream, values<float>(kWidth / 2, 3));
-    cuda::rope<BFloat16>(run.stream, x, cos.data, sin.data, false, run.rows, 1, kHeads,
-                         kWidth);
+    cuda::rope<BFloat16>(run.stream, x, cos.data, sin.data, false, run.rows, 1, kHeads, kWidth);
     x.note(run.ends);
     cos.free();
     sin.free();

@@ -101,8 +101,8 @@ class Memory {
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
-  /// Filled with a NaN of every format. Or it is `vast`: 0, and only its bounds are checked, so that
-  /// it takes memory where a kernel writes alone.
+  /// Filled with a NaN of every format. Or it is `vast`: 0, and only its bounds are checked, so
+  /// that it takes memory where a kernel writes alone.
   Allocation& allocate(Space space, std::size_t nbytes, int device, bool vast);
   void release(Allocation& allocation, const std::string& freed_by);
   /// The allocation that holds this address, freed ones included; null if there never was one.

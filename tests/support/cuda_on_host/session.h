@@ -30,8 +30,8 @@ struct Plan {
   /// Which of the machine's cards they are, by number, where NCCL compares them between processes.
   /// Empty: device i is card i.
   std::vector<int> cards{};
-  /// For operands of more than 2^31 elements: of each grid only the first and the last block run, and
-  /// memory is zero, so that it takes no page before it is written.
+  /// For operands of more than 2^31 elements: of each grid only the first and the last block run,
+  /// and memory is zero, so that it takes no page before it is written.
   bool runs_ends_only = false;
 };
 
