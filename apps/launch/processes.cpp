@@ -83,8 +83,9 @@ class Processes {
       const int nothing = ::open("/dev/null", O_RDONLY);
       ::dup2(nothing, STDIN_FILENO);
     }
+    std::vector<std::string> command = plan_.command;  // execvp takes no constants
     std::vector<char*> words;
-    for (const std::string& word : plan_.command) words.push_back(const_cast<char*>(word.c_str()));
+    for (std::string& word : command) words.push_back(word.data());
     words.push_back(nullptr);
     ::execvp(words.front(), words.data());
     std::fprintf(stderr, "unshard-launch: %s cannot be run: %s\n", words.front(),
