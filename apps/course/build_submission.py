@@ -108,6 +108,12 @@ class Staging:
             jail.append(state, jail.BY_CLOCK, "x")
         return ended
 
+    def jail_words(self, cpu: float, memory: str, *options: str) -> list[str]:
+        """A jail that is a process of its own: the words before "--" and its command."""
+        return [sys.executable, "-I", "-S", str(self.root / "bin" / _JAIL), "--cpu", f"{cpu:g}",
+                "--memory", memory, *options, "--keep", str(self.root),
+                *(("--group", str(self.group)) if self.group is not None else ())]
+
     def state(self, task: int) -> Path:
         """Where the jails of a task's cases note things; 0: all others."""
         path = self.root / "state" / f"task{task}"
@@ -125,10 +131,7 @@ class Staging:
         last. `environment`: what the jailed runner sees."""
         ranks = processes.environment(build, self.root / "bin")
         cpu *= processes.CPU_FACTOR if ranks else 1
-        words = [sys.executable, "-I", "-S", str(self.root / "bin" / _JAIL), "--cpu", f"{cpu:g}",
-                 "--memory", memory, "--fd3", "--state", str(self.state(task)),
-                 "--keep", str(self.root),
-                 *(("--group", str(self.group)) if self.group is not None else ()),
+        words = [*self.jail_words(cpu, memory, "--fd3", "--state", str(self.state(task))),
                  *(jail.FOR_PROCESSES if ranks else ()),
                  *(word for each in environment for word in ("--env", each)), "--"]
         return {**ranks, "FSDP_JAIL": "\n".join(words), "FSDP_SECONDS": f"{cpu + 10:.0f}",

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import build_submission
+import ending
 import grade
 import grade_all
 import manifest
@@ -59,14 +60,12 @@ def pseudonym(policy: bytes) -> str:
 
 def plan_in_jail(program: Path, staging: Staging, track: int,
                  seconds_left: Callable[[], float]) -> race.Plan:
-    """Runs a stranger's policy. Tracks are run side by side, and a jail takes its user from its own
-    process: so each is a process of its own."""
+    """Runs a stranger's policy."""
     if seconds_left() <= 0:
         return race.Plan(problem="not run: time")
     done = subprocess.run(
-        [sys.executable, "-I", "-S", str(staging.root / "bin" / "jail.py"), "--cpu", str(race.CPU),
-         "--memory", str(race.MEMORY), "--output", "2M", "--processes", "8", "--keep",
-         str(staging.root), "--", str(program), "--track", str(track)],
+        [*staging.jail_words(race.CPU, str(race.MEMORY), "--output", "2M", "--processes", "8"), "--",
+         str(program), "--track", str(track)],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False)
     return race.plan_of(done.returncode, done.stdout, done.stderr)
 
@@ -126,7 +125,7 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
-    grade.end_in_order()
+    ending.in_order()
     try:
         course = manifest.load()
         if not options.folder.is_dir():

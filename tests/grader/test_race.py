@@ -6,6 +6,7 @@ import unittest
 from pathlib import Path
 
 import course_path  # noqa: F401  must come first
+import build_submission
 import manifest
 import race
 import race_board
@@ -41,6 +42,14 @@ class Process(unittest.TestCase):
                              ("kill -XCPU $$", "used up its 20 s of processor time")):
             with self.subTest(script):
                 self.assertIn(said, self.run_as_policy(f"echo '{{}}'; {script}").problem)
+
+    def test_a_stranger_plans_in_a_jail(self) -> None:
+        staging = build_submission.Staging.make(manifest.load())
+        self.addCleanup(staging.remove)
+        plans = [race_board.plan_in_jail(Path("/bin/echo"), staging, track, lambda: 9.0)
+                 for track in (3, 4)]
+        self.assertEqual([plan.text for plan in plans], ["--track 3\n", "--track 4\n"])
+        self.assertEqual([plan.problem for plan in plans], ["", ""])
 
     def test_the_jail_speaks_of_the_policy(self) -> None:
         said = "\njail: killed: used up its 20 s of CPU time (an endless loop?)\n"
