@@ -85,6 +85,7 @@ class Processes {
     }
     std::vector<std::string> command = plan_.command;  // execvp takes no constants
     std::vector<char*> words;
+    words.reserve(command.size() + 1);
     for (std::string& word : command) words.push_back(word.data());
     words.push_back(nullptr);
     ::execvp(words.front(), words.data());

@@ -336,7 +336,7 @@ void Engine::check_others() {
 void Engine::kill(const std::string& why) {
   fmt::print(stderr, "{}\nAll ranks are ended now.\n", why);
   std::fflush(stderr);
-  job_.kill();
+  Job::kill();
 }
 
 }  // namespace fsdp::processes

@@ -29,7 +29,7 @@ Message run_own_rank(const RankOptions& options, const std::shared_ptr<Engine>& 
     ended.text = engine->leaked();
   } catch (const abi::__forced_unwind&) {
     std::fprintf(stderr, "rank %d: %s\n", Job::instance().rank(), kEndedThread);
-    Job::instance().kill();
+    Job::kill();
   } catch (...) {
     error = std::current_exception();
     ended.kind = Message::Kind::threw;
