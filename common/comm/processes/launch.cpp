@@ -66,7 +66,7 @@ std::optional<Launch> launch_by(const Variables& names) {
 
 std::optional<Launch> launch_by_mpi() {
   for (const Variables& names : kOfMpi)
-    if (const auto launch = launch_by(names)) return launch;
+    if (auto launch = launch_by(names)) return launch;
   return std::nullopt;
 }
 
@@ -88,7 +88,7 @@ std::optional<Launch> launch_by_torch() {
   const char* rank = std::getenv(kOfTorch.rank);
   const char* size = std::getenv(kOfTorch.size);
   if (rank == nullptr || size == nullptr) return std::nullopt;
-  const auto launch = launch_by(kOfTorch);
+  auto launch = launch_by(kOfTorch);
   if (!launch || launch->rank < 0 || launch->rank >= launch->size) {
     refuse("RANK: is '{}' and WORLD_SIZE '{}', but they must be a rank and the number of ranks",
            rank, size);
@@ -129,10 +129,10 @@ std::optional<Launch> launched() {
 }
 
 std::span<const char* const> variables_of_launchers() {
-  static constexpr std::array names = {
+  static constexpr std::array kNames = {
       kOfMpi[0].rank, kOfMpi[0].size, kOfMpi[1].rank, kOfMpi[1].size,
       kOfMpi[2].rank, kOfMpi[2].size, kListener,      "TORCHELASTIC_USE_AGENT_STORE"};
-  return names;
+  return kNames;
 }
 
 }  // namespace fsdp::processes
