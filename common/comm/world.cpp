@@ -11,7 +11,7 @@ namespace fsdp {
 
 namespace {
 
-// For whoever reports an error, which may be that the launcher's variables are wrong.
+// For reports of an error, which may be that the launcher's variables are wrong.
 processes::Launch launch_or_none() noexcept {
   try {
     return processes::launched().value_or(processes::Launch{});

@@ -116,8 +116,7 @@ std::optional<Launch> launched() {
     if (meeting && !is_same) {
       refuse(
           "two launchers contradict each other: by MPI's variables this process is rank {} of {}, "
-          "by "
-          "RANK and WORLD_SIZE rank {} of {}; unset those of one of them",
+          "by RANK and WORLD_SIZE rank {} of {}; unset those of one of them",
           by_mpi->rank, by_mpi->size, by_torch->rank, by_torch->size);
     }
     return by_mpi;

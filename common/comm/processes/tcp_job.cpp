@@ -83,7 +83,7 @@ class TcpJob final : public Job {
     enqueue(to, Header::Kind::message, std::move(bytes));
   }
   void send_last_control(int to, std::vector<std::byte> bytes) override {
-    ++at(to).unconfirmed;
+    if (at(to).is_connected()) ++at(to).unconfirmed;
     enqueue(to, Header::Kind::last, std::move(bytes));
   }
   bool has_sent_control() override;

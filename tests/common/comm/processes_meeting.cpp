@@ -9,6 +9,8 @@
 #include <array>
 #include <cstdlib>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -113,6 +115,19 @@ TEST_CASE("a process that finds nobody says where it has looked") {
   const Outcome only = std::move(meet({launch}, std::chrono::milliseconds(1))[0]);
   CHECK_THAT(only.error, contains("rank 1 does not find rank 0: 127.0.0.1:"));
   CHECK_THAT(only.error, contains("MASTER_ADDR must be the machine of rank 0"));
+}
+
+TEST_CASE("nobody waits for a process that has gone to confirm a message") {
+  const MeetingPlace place;
+  std::thread goes([&] { processes::meet(place.launch(1, 2)); });
+  const std::unique_ptr<processes::Job> job = processes::make_tcp_job(place.launch(0, 2));
+  goes.join();
+  std::optional<processes::Received> received;
+  while (!received) received = job->receive_control();
+  CHECK(received->from == 1);
+  CHECK(received->lost == "its process has ended without a word");
+  job->send_last_control(1, {std::byte{1}});
+  CHECK(job->has_sent_control());
 }
 
 TEST_CASE("a meeting with the wrong ranks ends, and says what is wrong") {
