@@ -69,6 +69,10 @@ written = $(if $(wildcard apps/course/kit.json),$(install) course && $(course) w
 race-programs = $(call configure,release) && $(call compile,release) race_judge race_policy
 tests = $(if $(cuda),release,$(preset))
 run-tests = ctest --test-dir build/$(1) --output-on-failure --no-tests=error -j $(JOBS)
+# THIRD=2: every third test, from the second on. And of the headers likewise, in make check.
+comma = ,
+third = $(if $(filter-out 1 2 3,$(THIRD)),$(error THIRD=$(THIRD): there are 1, 2 and 3))$(if \
+  $(THIRD),-I $(THIRD)$(comma)$(comma)3)
 # In three orders of the stand-in's streams, threads and blocks (docs/cuda_stand_in.md).
 run-cuda-tests = set -e; for plan in $(or $(CUDA_ON_HOST),lazy eager:17 random:3); do \
   echo "The stand-in's streams and threads: CUDA_ON_HOST=$$plan"; \
@@ -207,7 +211,7 @@ docs: ## Build the reference pages into build/docs/html
 check: ## Check the quick rules: floors, headers that compile alone, formatting, prose, spelling
 	@$(install) build format spelling
 	@$(call configure,release)
-	@$(call compile,release) check_headers tests_structure
+	@$(call compile,release) check_headers$(THIRD:%=_%) tests_structure
 	@sh common/scripts/format.sh --check
 	@sh common/scripts/spelling.sh
 	@$(call run-tests,release) -L '^structure$$'
@@ -231,17 +235,17 @@ tidy: ## Run clang-tidy over the sources (SINCE=commit: over what differs from i
 	@$(call configure,release)
 	@sh common/scripts/tidy.sh build/release $(JOBS) $(SINCE)
 
-sanitize: sanitize-dev sanitize-tsan ## Run the tests under ASan+UBSan, then TSan
+sanitize: sanitize-dev sanitize-tsan ## Run the tests under ASan+UBSan, then TSan (THIRD=2: every third)
 
 # Eight callers of each allocation are noted, not thirty: a tenth of the time.
 sanitize-dev: ## Run the tests under the address and undefined-behavior sanitizers
 	@$(install) build clang
 	@$(call configure,dev)
 	@$(call compile,dev) all
-	@ASAN_OPTIONS=malloc_context_size=8:$$ASAN_OPTIONS $(call run-tests,dev)
+	@ASAN_OPTIONS=malloc_context_size=8:$$ASAN_OPTIONS $(call run-tests,dev) $(third)
 
 sanitize-tsan: check-clang ## Run the tests under the thread sanitizer, compiled by clang
-	@$(fixed-addresses) $(call run-tests,tsan)
+	@$(fixed-addresses) $(call run-tests,tsan) $(third)
 
 check-clang: ## Compile everything with clang (and its thread sanitizer)
 	@$(install) build clang
@@ -261,7 +265,7 @@ cuda-kernels: ## Print and check what nvcc makes of each CUDA kernel (ARGS=--fam
 
 check-grader: ## Test the grader with wrong and hostile submissions (QUICK=yes, HOSTILE=no, SINCE=commit: less)
 	@$(install) build course
-	@$(call configure,grade)
+	@$(call configure,grade $(if $(SINCE),-DCMAKE_UNITY_BUILD=ON))
 	@python3 tests/grader/mutants.py --jobs $(JOBS) --all $(if $(QUICK)$(SINCE),--sample 1) \
 	  $(if $(SINCE),--since $(SINCE))
 	@python3 tests/grader/whole_mutants.py

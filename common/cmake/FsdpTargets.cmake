@@ -32,12 +32,28 @@ function(fsdp_precompile_headers name options)
       AND (NOT CMAKE_BUILD_TYPE STREQUAL Grade OR CMAKE_CXX_COMPILER_LAUNCHER))
     return()
   endif()
-  if(TARGET fsdp_base AND NOT name STREQUAL fsdp_base AND NOT options)
+  if(fsdp_not_optimized AND NOT options)
+    target_precompile_headers(${name} REUSE_FROM ${fsdp_not_optimized})
+  elseif(TARGET fsdp_base AND NOT name STREQUAL fsdp_base AND NOT options)
     target_precompile_headers(${name} REUSE_FROM fsdp_base)
   else()
     target_precompile_headers(${name} PRIVATE ${fsdp_precompiled})
   endif()
 endfunction()
+
+# fsdp_do_not_optimize(NAME [HEADER…]): for what is added after it in this folder and below, under
+# sanitizers. Optimizing takes half of the time there, and what runs for moments gains nothing by it.
+# NAME becomes a target with another precompiled header, of these headers as well.
+macro(fsdp_do_not_optimize name)
+  if(CMAKE_BUILD_TYPE STREQUAL Debug)
+    add_compile_options(-O0)
+    file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/${name}.cpp CONTENT "")
+    add_library(${name} OBJECT ${PROJECT_BINARY_DIR}/${name}.cpp)
+    target_link_libraries(${name} PRIVATE fsdp_options fmt::fmt)
+    target_precompile_headers(${name} PRIVATE ${fsdp_precompiled} ${ARGN})
+    set(fsdp_not_optimized ${name})
+  endif()
+endmacro()
 
 # fsdp_compile_together(NAME): several files of a target are one for the compiler, which takes a third
 # of the time. In the presets release and grade; the others do so everywhere. Never the library in
@@ -47,6 +63,9 @@ function(fsdp_compile_together name)
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     # To g++ every file that is included is a header, whose anonymous namespaces it warns about.
     target_compile_options(${name} PRIVATE -Wno-subobject-linkage)
+  endif()
+  if(fsdp_not_optimized)
+    target_precompile_headers(${name} REUSE_FROM ${fsdp_not_optimized})
   endif()
 endfunction()
 
@@ -59,18 +78,22 @@ function(fsdp_compile_alone)
   endif()
 endfunction()
 
+# fsdp_optimize_little(NAME): assertions expand to much code that runs once. Optimizing it costs half of
+# the build time.
+function(fsdp_optimize_little name)
+  if(NOT fsdp_not_optimized)
+    target_compile_options(${name} PRIVATE -O1)
+  endif()
+endfunction()
+
 # fsdp_test(NAME LABELS … DEPENDS lib… SOURCES file… [ONLY spec]): a Catch2 program, one ctest entry a
 # test case, of those that fit the spec. The target tests_<label> builds the programs of a label.
 function(fsdp_test name)
   cmake_parse_arguments(ARG "" "ONLY" "DEPENDS;SOURCES;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} fsdp_test_main)
-  # Assertions expand to much code that runs once: optimizing it costs half the build time.
-  target_compile_options(${name} PRIVATE -O1)
+  fsdp_optimize_little(${name})
   fsdp_compile_together(${name})
-  if(TARGET fsdp_precompiled_tests)
-    target_precompile_headers(${name} REUSE_FROM fsdp_precompiled_tests)
-  endif()
   if(ARG_ONLY)
     set(spec TEST_SPEC ${ARG_ONLY})
   endif()
