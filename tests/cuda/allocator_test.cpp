@@ -196,6 +196,7 @@ TEST_CASE("a device without memory is an error that says who holds it", "[alloca
       CHECK_THAT(message_of<Error>([&] { bytes_on(kCuda, 600'000); }),
                  contains("out of memory: the device cuda:0 refuses " + size + " more bytes") &&
                      contains("this rank uses " + size + ": ACTIVATION " + size));
+      CHECK(cudaPeekAtLastError() == cudaSuccess);
       CHECK(std::to_string(context.tracker().current_total()) == size);
     }
     CHECK_NOTHROW(session.finish());

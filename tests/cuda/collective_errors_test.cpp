@@ -7,6 +7,7 @@
 
 namespace fsdp::collective_errors_test {
 
+using comm_test::expect;
 using cuda_test::Devices;
 using cuda_test::error_of;
 using cuda_test::kLabel;
@@ -46,6 +47,22 @@ TEST_CASE("canonical sums need devices that reach each other's memory", "[collec
       plan, options, [](ProcessGroup& group) { all_reduce(group, Context::current().device()); });
   CHECK_THAT(message, contains("cuda:0 cannot reach the memory of cuda:1"));
   CHECK_THAT(message, contains("Communicate by NCCL"));
+}
+
+TEST_CASE("a device reaches eight others: for more, copies go by the host, and sums are refused",
+          "[collectives][stand-in]") {
+  const Plan plan{.devices = 10};
+  const auto options = options_of(10, Devices::own, DeviceData::canonical);
+  cuda_test::run_on_devices(plan, 10, Devices::own, DeviceData::canonical, [](auto& group) {
+    const auto rank = static_cast<float>(group.rank());
+    const Tensor whole = Tensor::zeros({10});
+    group.all_gather(whole, Tensor::from<float>({rank}, {1}), kLabel).wait();
+    expect(whole.to_vector<float>() == std::vector<float>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9},
+           "wrong values");
+  });
+  const auto message = error_of(
+      plan, options, [](ProcessGroup& group) { all_reduce(group, Context::current().device()); });
+  CHECK_THAT(message, contains("cuda:0 cannot reach the memory of cuda:9"));
 }
 
 TEST_CASE("what a failed collective has started ends before its operands are freed",

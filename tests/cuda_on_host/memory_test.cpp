@@ -231,6 +231,15 @@ TEST_CASE("one device may reach no other, and be reached") {
   session.finish();
 }
 
+TEST_CASE("a device reaches at most eight others") {
+  Session session({.devices = 10});
+  for (int peer = 1; peer <= 8; ++peer) check(cudaDeviceEnablePeerAccess(peer, 0));
+  CHECK(cudaDeviceEnablePeerAccess(9, 0) == cudaErrorTooManyPeers);
+  CHECK(cudaDeviceEnablePeerAccess(8, 0) == cudaErrorPeerAccessAlreadyEnabled);
+  cudaGetLastError();
+  session.finish();
+}
+
 TEST_CASE("an event belongs to the device that was current when it was made") {
   misuse_in_every_plan({"cudaEventRecord", "was made on device 0", "stream 1 of device 1"}, [] {
     check(cudaSetDevice(1));

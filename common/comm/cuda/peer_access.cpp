@@ -17,13 +17,14 @@ bool PeerAccess::try_enable(const RankDevice& device, const RankDevice& peer) {
   require(cudaDeviceCanAccessPeer(&can, own, other), "cudaDeviceCanAccessPeer");
   if (can == 0) return false;
   const cudaError_t answer = cudaDeviceEnablePeerAccess(other, 0);
-  if (answer == cudaErrorPeerAccessAlreadyEnabled) {
+  const bool is_refused = answer == cudaErrorTooManyPeers;
+  if (is_refused || answer == cudaErrorPeerAccessAlreadyEnabled) {
     cudaGetLastError();  // or the next call would report it again
   } else {
     require(answer, "cudaDeviceEnablePeerAccess");
   }
-  known->second = true;
-  return true;
+  known->second = !is_refused;
+  return known->second;
 }
 
 void PeerAccess::enable(const RankDevice& device, const RankDevice& peer) {

@@ -14,7 +14,8 @@ namespace fsdp::cuda {
 class PeerAccess {
  public:
   /// From now on, kernels of `device`, which is active, can reach memory of `peer`, and copies
-  /// between them take the direct way. @returns false if the machine cannot do that
+  /// between them take the direct way. @returns false if the machine cannot do that: many machines
+  /// have no way at all, and those without NVSwitch at most 8 peers for each device
   bool try_enable(const RankDevice& device, const RankDevice& peer);
   /// The same. @throws Error if the machine cannot do that
   void enable(const RankDevice& device, const RankDevice& peer);

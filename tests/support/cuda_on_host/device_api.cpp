@@ -2,6 +2,7 @@
 #include "support/cuda_on_host/machine.h"
 #include "support/cuda_on_host/shared_memory.h"
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 
@@ -31,6 +32,8 @@ ErrorText text_of(cudaError_t error) {
       return {"cudaErrorNotReady", "device not ready"};
     case cudaErrorPeerAccessAlreadyEnabled:
       return {"cudaErrorPeerAccessAlreadyEnabled", "peer access is already enabled"};
+    case cudaErrorTooManyPeers:
+      return {"cudaErrorTooManyPeers", "peer mapping resources exhausted"};
     case cudaErrorNotSupported:
       return {"cudaErrorNotSupported", "operation not supported"};
   }
@@ -38,6 +41,7 @@ ErrorText text_of(cudaError_t error) {
 }
 
 constexpr int kProcessors = 132;
+constexpr int kMostPeers = 8;  // for each device, without NVSwitch
 
 }  // namespace
 
@@ -132,8 +136,13 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
   const int own = current_device();
   if (peer < 0 || peer >= call->plan.devices || peer == own) return report(cudaErrorInvalidDevice);
   if (flags != 0 || !can_reach_peers(call->plan, own)) return report(cudaErrorInvalidValue);
-  const bool is_new = call->peers.emplace(own, peer).second;
-  return report(is_new ? cudaSuccess : cudaErrorPeerAccessAlreadyEnabled);
+  if (call->peers.contains({own, peer})) return report(cudaErrorPeerAccessAlreadyEnabled);
+  const auto of_own = [&](const auto& pair) { return pair.first == own; };
+  if (std::ranges::count_if(call->peers, of_own) == kMostPeers) {
+    return report(cudaErrorTooManyPeers);
+  }
+  call->peers.emplace(own, peer);
+  return report(cudaSuccess);
 }
 
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
