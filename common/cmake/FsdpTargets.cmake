@@ -78,21 +78,14 @@ function(fsdp_compile_alone)
   endif()
 endfunction()
 
-# fsdp_optimize_little(NAME): assertions expand to much code that runs once. Optimizing it costs half of
-# the build time.
-function(fsdp_optimize_little name)
-  if(NOT fsdp_not_optimized)
-    target_compile_options(${name} PRIVATE -O1)
-  endif()
-endfunction()
-
 # fsdp_test(NAME LABELS … DEPENDS lib… SOURCES file… [ONLY spec]): a Catch2 program, one ctest entry a
 # test case, of those that fit the spec. The target tests_<label> builds the programs of a label.
 function(fsdp_test name)
   cmake_parse_arguments(ARG "" "ONLY" "DEPENDS;SOURCES;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} fsdp_test_main)
-  fsdp_optimize_little(${name})
+  # Assertions expand to much code that runs once: optimizing it costs half the build time.
+  target_compile_options(${name} PRIVATE -O1)
   fsdp_compile_together(${name})
   if(ARG_ONLY)
     set(spec TEST_SPEC ${ARG_ONLY})

@@ -1,10 +1,9 @@
 /// @file
-/// Each kernel of a training in bfloat16, timed alone.
+/// Each kernel of a training in bfloat16, timed alone, and how often a step runs it.
 #pragma once
 
-#include "nn/transformer.h"
+#include "config/config.h"
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -12,14 +11,14 @@ namespace fsdp::bench {
 
 struct KernelRate {
   std::string name;
-  double seconds;
-  double nbytes;  ///< the fewest that it can move: each input read once, each output written once
+  double per_step;  ///< calls in a step of one micro-batch; a broken number if sizes differ
+  double seconds;   ///< of a call; 0 on the fake device
+  double nbytes;    ///< the fewest that it can move: each input read once, each output written once
   double operations;  ///< that the result needs; 0 where bytes are what limits a kernel
 };
 
-/// The kernels of a block, of the loss and of the optimizer, for `batch` sequences of `length`
-/// tokens of the model; the optimizer's over as many elements as its embedding has.
-std::vector<KernelRate> kernel_rates(const nn::TransformerConfig& model, std::int64_t batch,
-                                     std::int64_t length);
+/// The kernels of a block, of the loss and of the optimizer, for a micro-batch of the training; the
+/// optimizer's over as many elements as the embedding has.
+std::vector<KernelRate> kernel_rates(const config::TrainConfig& config);
 
 }  // namespace fsdp::bench

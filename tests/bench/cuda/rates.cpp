@@ -4,13 +4,17 @@
 //   bench_cuda_rates rates ROWS BYTES       products of ROWS x ROWS matrices in each format, in
 //                                           floating-point operations per second, and copies of
 //                                           BYTES from device to device, in bytes moved per second
-//   bench_cuda_rates kernels KEY=VALUE …    of a configuration: each kernel's seconds, the fewest
-//                                           bytes that it can move, and its operations
+//   bench_cuda_rates kernels KEY=VALUE …    of a configuration: each kernel's calls in a step,
+//                                           seconds, the fewest bytes that it can move, and its
+//                                           operations
+//   bench_cuda_rates sizes KEY=VALUE …      the same without a card, all seconds 0
+//   bench_cuda_rates operations KEY=VALUE … of a configuration: operations per token
 //   bench_cuda_rates training KEY=VALUE …   of a configuration, each as --section.key=value: the
 //                                           bound of a rank's bytes, and operations per token
 #include "base/check.h"
 #include "bench/cuda/kernel_rates.h"
 #include "bench/cuda/timed.h"
+#include "device/accelerator.h"
 #include "device/context.h"
 #include "estimate/device_bound.h"
 #include "program/program.h"
@@ -66,25 +70,36 @@ double operations_per_token(const config::TrainConfig& config) {
   return 6 * static_cast<double>(in_products) + 12 * static_cast<double>(attended);
 }
 
+int print_operations(std::vector<std::string> words) {
+  const config::TrainConfig config = config::load_config(std::nullopt, words);
+  program::print_line(fmt::format("{:.6g}", operations_per_token(config)));
+  return 0;
+}
+
 int print_training(std::vector<std::string> words) {
   const config::TrainConfig config = config::load_config(std::nullopt, words);
+  if (accelerator() == nullptr) {
+    throw InputError(
+        "training: the bound has the scratch of CUDA's kernels, and this program was "
+        "linked without CUDA. Build the preset cuda, or cuda-host");
+  }
   program::print_line(fmt::format("{{\"bound_bytes\": {}, \"operations_per_token\": {:.6g}}}",
                                   estimate::device_bound_bytes(config),
                                   operations_per_token(config)));
   return 0;
 }
 
-int print_kernels(std::vector<std::string> words) {
+int print_kernels(Device device, std::vector<std::string> words) {
   const config::TrainConfig config = config::load_config(std::nullopt, words);
-  Context context({.device = kCuda});
+  Context context({.device = device});
   const ContextScope scope(context);
   std::string json;
-  for (const bench::KernelRate& rate : bench::kernel_rates(
-           config.model, config.training.local_batch_size, config.sequence_length())) {
+  for (const bench::KernelRate& rate : bench::kernel_rates(config)) {
     json += fmt::format(
-        "{}{{\"name\": \"{}\", \"seconds\": {:.6g}, \"bytes\": {:.6g}, "
+        "{}{{\"name\": \"{}\", \"per_step\": {:.6g}, \"seconds\": {:.6g}, \"bytes\": {:.6g}, "
         "\"operations\": {:.6g}}}",
-        json.empty() ? "" : ", ", rate.name, rate.seconds, rate.nbytes, rate.operations);
+        json.empty() ? "" : ", ", rate.name, rate.per_step, rate.seconds, rate.nbytes,
+        rate.operations);
   }
   program::print_line(fmt::format("[{}]", json));
   return 0;
@@ -97,12 +112,15 @@ int run(const std::vector<std::string>& words) {
   if (!words.empty() && words[0] == "training") {
     return print_training({words.begin() + 1, words.end()});
   }
-  if (!words.empty() && words[0] == "kernels") {
-    return print_kernels({words.begin() + 1, words.end()});
+  if (!words.empty() && words[0] == "operations") {
+    return print_operations({words.begin() + 1, words.end()});
+  }
+  if (!words.empty() && (words[0] == "kernels" || words[0] == "sizes")) {
+    return print_kernels(words[0] == "kernels" ? kCuda : kFake, {words.begin() + 1, words.end()});
   }
   throw InputError(
-      "the words are rates ROWS BYTES, kernels --section.key=value …, or training "
-      "--section.key=value …");
+      "the words are rates ROWS BYTES, kernels --section.key=value …, sizes --section.key=value …, "
+      "operations --section.key=value …, or training --section.key=value …");
 }
 
 }  // namespace

@@ -191,6 +191,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, co
                      ? *static_cast<const double*>(from)
                      : static_cast<double>(*static_cast<const float*>(from));
   }
+  ++call->launches["cublasLtMatmul"];
   const std::uint32_t operation = call->add_operation(what, &stream);
   const auto run = [=, product = *product, a_layout = *a_layout, b_layout = *b_layout,
                     c_layout = *c_layout, d_layout = *d_layout, x = factors[0], y = factors[1]] {

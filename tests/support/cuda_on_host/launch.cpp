@@ -49,6 +49,7 @@ cudaError_t enqueue(Launch launch) {
            allocation->freed_by);
     }
   }
+  ++call->launches[kernel];
   const std::string what = fmt::format("{} on {}", kernel, stream.name());
   const std::uint32_t operation = call->add_operation(what, &stream);
   call->issue(stream, {what,

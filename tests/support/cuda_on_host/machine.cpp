@@ -55,6 +55,7 @@ void Machine::reset(const Plan& new_plan) {
   host.set(0, 1);
   waits = 0;
   traffic = {};
+  launches.clear();
   opened_devices.clear();
   half_launched.clear();
   streams_.clear();

@@ -12,6 +12,7 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -76,6 +77,7 @@ class Machine {
   Clock host;
   std::int64_t waits = 0;
   Traffic traffic;
+  std::map<std::string, std::int64_t> launches;
   std::set<int> opened_devices;
   std::string failure;  ///< the first Misuse
   std::set<std::pair<int, int>>

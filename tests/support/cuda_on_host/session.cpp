@@ -40,6 +40,11 @@ Traffic traffic() {
   return machine().traffic;
 }
 
+std::map<std::string, std::int64_t> launches() {
+  const std::lock_guard lock(machine().mutex);
+  return machine().launches;
+}
+
 std::set<int> opened_devices() {
   const std::lock_guard lock(machine().mutex);
   return machine().opened_devices;

@@ -5,7 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <set>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -57,6 +59,10 @@ struct Traffic {
   std::int64_t loaded = 0, stored = 0;
 };
 Traffic traffic();
+
+/// How often each kernel has been launched since the Session began, by the kernel's name. Copies
+/// and fills of CUDA itself are none; a product of cuBLASLt is "cublasLtMatmul".
+std::map<std::string, std::int64_t> launches();
 
 /// The devices that cudaSetDevice has named since the Session began. On a card each of them has
 /// lost some hundred megabytes to this process.
