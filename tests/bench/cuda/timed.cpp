@@ -23,7 +23,8 @@ double device_seconds(const std::function<void()>& call) {
 
 void fill_on_device(const Tensor& tensor, const std::function<void(const Tensor&)>& fill) {
   if (tensor.device() == kFake) return;
-  const Tensor on_cpu = Tensor::empty(tensor.shape(), tensor.dtype(), kCpu);
+  const DeviceScope scope(kCpu);
+  const Tensor on_cpu = Tensor::empty(tensor.shape(), tensor.dtype());
   fill(on_cpu);
   ops::copy(tensor, on_cpu);
 }
