@@ -174,9 +174,12 @@ class Workflows(unittest.TestCase):
     def test_together_they_run_what_ci_runs(self) -> None:
         ci = (ROOT / ".ci/run").read_text(encoding="utf-8")
         there = set(re.findall(r"(?m)^(?:step|exec) (make \S+.*?)(?: THIRD=\$third| </dev/null)?$", ci))
-        parts = re.search(r"(?m)^sanitize: ([a-z -]+?) *##", MAKEFILE)[1]
-        self.assertIn("make sanitize", there)
-        there = there - {"make sanitize"} | {f"make {part}" for part in parts.split()}
+        parts = re.search(r"(?m)^sanitize: ([a-z -]+?) *##", MAKEFILE)[1].split()
+        turns = re.search(r"(?m)^sanitizers=\((.*)\)$", ci)[1].split()
+        self.assertEqual([f"sanitize-{turn}" for turn in turns], parts)
+        in_turn = 'make "sanitize-${sanitizers[turn % 2]}"'
+        self.assertIn(in_turn, there)
+        there = there - {in_turn} | {f"make {part}" for part in parts}
         self.assertEqual(set().union(*map(made, OWN)), there)
         own = read((ROOT / ".github/workflows/tests.yml").read_text(encoding="utf-8"))
         for name, value in own["env"].items():
