@@ -28,15 +28,15 @@ struct Module {
 /// What becomes of one unit in a step. A module that is no unit belongs to the unit "root", which
 /// is gathered first, freed last, and kept in between.
 struct Unit {
-  std::string module;                          ///< a Module's name; "root" for its two lists alone
-  bool keep = false;                           ///< after forward, until its backward; else: reshard
-  bool checkpoint = false;                     ///< backward runs its forward again
+  std::string module;  ///< a Module's name, or "root": of it only the two lists, and if it exists
+  bool keep = false;   ///< after forward, until its backward; else: reshard
+  bool checkpoint = false;                     ///< of a block: backward runs its forward again
   std::vector<std::string> before_forward{};   ///< units whose gathers start when this one is about
   std::vector<std::string> before_backward{};  ///< to compute, in this order
 };
 /// What is not planned still happens: a unit that nobody gathered is gathered when it computes.
 struct Plan {
-  std::vector<Unit> units;  ///< at least one
+  std::vector<Unit> units;  ///< at least one, in any order
 };
 
 struct Estimate {
@@ -49,7 +49,7 @@ struct Problem {
   int ranks = 1;                  ///< W
   CostModel machine;              ///< flops, bandwidths, latency α, ranks per box
   std::int64_t memory_bytes = 0;  ///< of a rank; a plan whose peak is higher has no time
-  /// Walks through a step on paper. Takes milliseconds. @throws Error if the plan is not valid
+  /// Walks through a step on paper, in less than a millisecond. @throws Error if the plan is wrong
   std::function<Estimate(const Plan&)> estimate;
 };
 
