@@ -28,7 +28,6 @@ function(fsdp_cuda_library name runtime kernels)
   target_sources(${name} INTERFACE $<TARGET_OBJECTS:${name}_entries>)
   target_link_libraries(${name} PUBLIC ${runtime} fsdp_comm ${kernels})
   target_link_libraries(${kernels} INTERFACE ${name})
-  fsdp_precompile_headers(${name} "")
   set_target_properties(${name} ${name}_entries PROPERTIES UNITY_BUILD OFF EXCLUDE_FROM_ALL ON)
 endfunction()
 
@@ -61,7 +60,6 @@ if(EXISTS ${fsdp_stand_in} AND NOT FSDP_SANITIZE MATCHES thread)
   # Clang copies a struct by memcpy, which it does not trace.
   target_compile_definitions(cuda_on_host PRIVATE
     FSDP_LETS_UNTRACED=$<CXX_COMPILER_ID:Clang>)
-  fsdp_precompile_headers(cuda_on_host "")
   # Built for what is linked with it: in a student kit, only with DEVICE=cuda.
   set_target_properties(cuda_on_host PROPERTIES UNITY_BUILD OFF EXCLUDE_FROM_ALL ON)
   if(NOT FSDP_CUDA STREQUAL "card")  # there, the same files are for nvcc

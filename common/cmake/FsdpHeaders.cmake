@@ -1,8 +1,8 @@
 # The target check_headers compiles headers by themselves, twice in one file: each must include what
 # it needs, and guard itself. Those of the product that have a .cpp of their name are left out, because
 # it includes them first (tests/structure holds that) and every build compiles it. check_headers_1 to _3
-# compile a third each. (CMake's
-# VERIFY_INTERFACE_HEADER_SETS does a part, and needs a newer CMake than some of our systems have.)
+# compile a third each. (CMake's VERIFY_INTERFACE_HEADER_SETS does a part, and needs a newer CMake than
+# some of our systems have.)
 function(fsdp_check_headers)
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
     ${PROJECT_SOURCE_DIR}/common/*.h ${PROJECT_SOURCE_DIR}/tasks/*.h ${PROJECT_SOURCE_DIR}/apps/*.h

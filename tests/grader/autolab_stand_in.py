@@ -13,6 +13,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from outer_make import without_outer_make
+
 LAB = ("autograde.tar", "autograde-Makefile")
 
 
@@ -25,7 +27,8 @@ def grade(lab: Path, submission: Path, folder: Path, *variables: str,
     for name in LAB:
         shutil.copyfile(lab / name, folder / ("Makefile" if name == LAB[1] else name))
     done = subprocess.run(["make", *variables], cwd=folder, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+                          env=without_outer_make())
     lines = done.stdout.splitlines()
     try:
         return json.loads(lines[-1])["scores"], "\n".join(lines[:-1])

@@ -17,6 +17,7 @@ import course_path  # noqa: F401  must come first
 import course
 import debugging
 import manifest
+from outer_make import without_outer_make
 
 ROOT = manifest.ROOT
 EDITOR = next(path for path in (ROOT / "apps/course/vscode", ROOT / ".vscode") if path.is_dir())
@@ -140,10 +141,8 @@ class Debug(unittest.TestCase):
 
 
 def make(*words: str) -> subprocess.CompletedProcess[str]:
-    clean = {key: value for key, value in os.environ.items()
-             if key not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEFILES")}
     return subprocess.run(["make", "-n", *words], cwd=ROOT, capture_output=True, text=True,
-                          check=False, env=clean, timeout=60)
+                          check=False, env=without_outer_make(), timeout=60)
 
 
 class Editor(unittest.TestCase):

@@ -1,10 +1,11 @@
 """The Makefile can be read, and every target that `make help` lists can be made."""
 
-import os
 import re
 import subprocess
 import unittest
 from pathlib import Path
+
+from outer_make import without_outer_make
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -14,11 +15,8 @@ EXAMPLES = {"test-%": "test-common", "test-task%": "test-task3", "show-task%": "
 
 
 def make(*words: str) -> subprocess.CompletedProcess[str]:
-    # Under `make test` the outer make's flags are in the environment.
-    clean = {key: value for key, value in os.environ.items()
-             if key not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEFILES")}
     return subprocess.run(["make", "-C", str(ROOT), "--no-print-directory", *words], check=False,
-                          capture_output=True, text=True, env=clean, timeout=60)
+                          capture_output=True, text=True, env=without_outer_make(), timeout=60)
 
 
 def documented() -> list[str]:

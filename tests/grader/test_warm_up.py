@@ -1,11 +1,12 @@
 """The warm-up: `make warm-up` passes the reference, and says what is wrong with anything else."""
 
-import os
 import shutil
 import subprocess
 import tempfile
 import unittest
 from pathlib import Path
+
+from outer_make import without_outer_make
 
 ROOT = Path(__file__).resolve().parents[2]
 NEEDED = ("Makefile", "common/scripts/install.sh", "tests/warm_up/check.cpp",
@@ -62,11 +63,9 @@ class WarmUp(unittest.TestCase):
             shutil.copy(ROOT / name, cls.root / name)
 
     def make(self, *words: str, stderr: int = subprocess.DEVNULL) -> tuple[int, str]:
-        clean = {key: value for key, value in os.environ.items()
-                 if key not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEFILES")}
         done = subprocess.run(["make", "-C", str(self.root), "--no-print-directory", "INSTALL=no",
                                "warm-up", *words], check=False, stdout=subprocess.PIPE,
-                              stderr=stderr, text=True, env=clean, timeout=120)
+                              stderr=stderr, text=True, env=without_outer_make(), timeout=120)
         return done.returncode, done.stdout
 
     def test_the_reference_passes_in_one_line(self) -> None:

@@ -1,7 +1,6 @@
 """The workflows for GitHub, the tree's own and a student's: they run targets that exist, and all
 that they should."""
 
-import os
 import re
 import subprocess
 import tomllib
@@ -11,6 +10,7 @@ from pathlib import Path
 import course_path  # noqa: F401  must come first
 import history
 import kit
+from outer_make import without_outer_make
 from test_container import FIRST
 from test_makefile import documented
 
@@ -152,9 +152,7 @@ class Workflows(unittest.TestCase):
                     self.assertRegex(job["steps"][1]["uses"], "^actions/checkout@", name)
 
     def test_each_runs_targets_that_exist(self) -> None:
-        # Under `make test` the outer make's flags are in the environment.
-        clean = {key: value for key, value in os.environ.items()
-                 if key not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEFILES")}
+        clean = without_outer_make()
         in_a_kit = kit.without_instructor(MAKEFILE)
         of_a_kit = re.findall(r"(?m)^([a-z][a-z%-]*):(?!=)", in_a_kit)
         for path, targets in (*((path, documented()) for path in OWN), (STUDENTS, of_a_kit)):

@@ -11,7 +11,7 @@ namespace fsdp::bench {
 
 struct KernelRate {
   std::string name;
-  double per_step;  ///< calls in a step of one micro-batch; a broken number if sizes differ
+  double per_step;  ///< calls in a step of one micro-batch; a fraction if sizes differ
   double seconds;   ///< of a call; 0 on the fake device
   double nbytes;    ///< the fewest that it can move: each input read once, each output written once
   double operations;  ///< that the result needs; 0 where bytes are what limits a kernel
