@@ -369,10 +369,6 @@ optim::LossScaler TrainConfig::loss_scaler() const {
                             .least = fp16.min_loss_scale});
 }
 
-double TrainConfig::prescale() const {
-  return recipe.prescale ? optim::prescale_of(micro_batches()) : 1;
-}
-
 std::string TrainConfig::origin(const std::string& key) const {
   const auto given = origins.find(key);
   return given != origins.end() ? fmt::format("{}: {}", given->second, key)

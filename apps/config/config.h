@@ -135,8 +135,6 @@ struct TrainConfig {
   }
   bool scales_loss() const { return recipe.precision.param_dtype == DType::float16; }
   optim::LossScaler loss_scaler() const;
-  /// What d(loss) is multiplied by beside the loss scale.
-  double prescale() const;
   /// J, the micro-batches a step is cut into.
   std::int64_t micro_batches() const {
     return training.global_batch_size / training.local_batch_size;

@@ -44,7 +44,7 @@ void read_all(TrainedModel& trained, const io::SliceReader& reader,
 
 // This rank's part of a checkpoint.
 void write_held(TrainedModel& trained, const std::filesystem::path& folder, Metadata metadata) {
-  metadata["optimizer_steps"] = std::to_string(trained.optimizer().steps());
+  metadata["optimizer_steps"] = std::to_string(trained.optimizer_steps());
   if (trained.writer() < 0) return;
   io::write_slices(folder, trained.writer(), trained.writers(), written_of(trained.state()),
                    metadata);
@@ -96,7 +96,7 @@ Metadata load_checkpoint(TrainedModel& trained, const std::filesystem::path& fol
   reader.check(written_of(held), trained.parameters());
   const std::int64_t steps = io::integer_of(reader.metadata(), "optimizer_steps", folder);
   read_all(trained, reader, slices);
-  trained.optimizer().set_steps(steps);
+  trained.set_optimizer_steps(steps);
   return reader.metadata();
 }
 

@@ -9,6 +9,7 @@
 #include "task8_beyond/checkpoint.h"
 #include "task8_beyond/mesh.h"
 
+#include <limits>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -100,7 +101,7 @@ void TrainedModel::shard(const Build& build) {
   options.deferred = &deferred_;
   shards_ = recipe_.replicas == 1 ? group_ : make_mesh(*group_, recipe_.replicas);
   auto sharded = fully_shard(*model_, shards_, std::move(options));
-  sharded->attach_optimizer([this] { return recipe_.optimizer.make(); });
+  sharded->attach_optimizer([this] { return add_optimizer(); });
   checkpoint_units(*model_, recipe_, *sharded);
   sharded_ = sharded.get();
   gradients_ = std::move(sharded);
@@ -125,7 +126,7 @@ void TrainedModel::replicate(const Build& build) {
   masters_ =
       optim::MasterWeights(variables, recipe_.precision, parts, make, recipe_.sharding.offload);
   if (is_deferred) deferred.materialize(*model_, Context::current().device());  // the rest
-  optimizer_ = recipe_.optimizer.make();
+  add_optimizer();
   model_->register_forward_pre_hook([this](nn::Module&) {
     if (std::exchange(masters_changed_, false)) masters_.refresh();
   });
@@ -150,8 +151,12 @@ void TrainedModel::replicate(const Build& build) {
   }
 }
 
-optim::Optimizer& TrainedModel::optimizer() {
-  return sharded_ != nullptr ? sharded_->optimizer().optimizer() : *optimizer_;
+std::shared_ptr<optim::Optimizer> TrainedModel::add_optimizer() {
+  return optimizers_.emplace_back(recipe_.optimizer.make());
+}
+
+void TrainedModel::set_optimizer_steps(std::int64_t steps) {
+  for (const auto& each : optimizers_) each->set_steps(steps);
 }
 
 void TrainedModel::barrier(const char* what) const {
@@ -159,14 +164,18 @@ void TrainedModel::barrier(const char* what) const {
 }
 
 double TrainedModel::clip(double max_norm) {
-  return sharded_ != nullptr ? sharded_->clip_grad_norm(max_norm)
-                             : optim::clip_by_global_norm(*gradients_, group_.get(), max_norm);
+  constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+  const double norm = sharded_ != nullptr ? sharded_->clip_grad_norm(kNoLimit)
+                                          : optim::global_grad_norm(*gradients_, group_.get());
+  const double factor = optim::clip_factor(norm, max_norm);
+  for (const auto& each : optimizers_) each->scale_next_gradients(factor);
+  return norm;
 }
 
 void TrainedModel::step(double lr) {
   if (sharded_ != nullptr) return sharded_->step(lr);
   masters_changed_ = true;
-  optimizer_->step(gradients_->pieces(), lr);
+  optimizers_.front()->step(gradients_->pieces(), lr);
   if (zero_ != nullptr) zero_->broadcast_parameters();
 }
 
@@ -253,7 +262,7 @@ std::vector<HeldSlice> TrainedModel::state() {
   for (std::size_t i = 0; i < gradients_->pieces().size(); ++i) {
     const optim::Piece& piece = gradients_->pieces()[i];
     const std::int64_t begin = zero_ == nullptr ? 0 : zero_->owned()[i].begin;
-    for (const auto& [name, state] : optimizer_->state(piece)) {
+    for (const auto& [name, state] : optimizers_.front()->state(piece)) {
       held.push_back(
           {{name + "/" + piece.key, shapes.at(piece.key), begin, state.view({state.numel()})},
            writer() >= 0});

@@ -54,13 +54,14 @@ class TrainedModel {
   const optim::Recipe& recipe() const { return recipe_; }
   nn::TransformerLM& model() { return *model_; }
   optim::GradientEngine& gradients() { return *gradients_; }
-  optim::Optimizer& optimizer();
+  std::int64_t optimizer_steps() const { return optimizers_.front()->steps(); }
+  void set_optimizer_steps(std::int64_t steps);
   ProcessGroup* group() const { return group_.get(); }  ///< null: alone
   bool is_first() const { return group_ == nullptr || group_->rank() == 0; }
   void barrier(const char* what) const;
 
-  /// Scales the gradients so that their common norm is at most `max_norm`; returns the norm before.
-  /// Collective.
+  /// The next step() scales the gradients as it reads them, so that their common norm is at most
+  /// `max_norm`. Returns their norm; they stay as they are. Collective.
   double clip(double max_norm);
   /// One optimizer step, and whatever makes every rank's parameters current. Collective.
   void step(double lr);
@@ -83,6 +84,7 @@ class TrainedModel {
 
  private:
   std::shared_ptr<nn::TransformerLM> prepared(const Build& build) const;
+  std::shared_ptr<optim::Optimizer> add_optimizer();
   void shard(const Build& build);
   void replicate(const Build& build);
   /// Cuts what is held of a tensor where this rank begins and ends to own it.
@@ -96,9 +98,9 @@ class TrainedModel {
   optim::MasterWeights masters_;  // of a model that is whole
   bool masters_changed_ = false;  // since the model's copies were made; a sample runs many forwards
   std::unique_ptr<optim::GradientEngine> gradients_;
-  std::shared_ptr<optim::Optimizer> optimizer_;
-  parallel::ZeroGradients* zero_ = nullptr;  // gradients_, if it is one
-  ShardedModel* sharded_ = nullptr;          // likewise
+  std::vector<std::shared_ptr<optim::Optimizer>> optimizers_;  // fsdp: one more of what is ignored
+  parallel::ZeroGradients* zero_ = nullptr;                    // gradients_, if it is one
+  ShardedModel* sharded_ = nullptr;                            // likewise
 };
 
 }  // namespace fsdp::strategies

@@ -180,7 +180,7 @@ std::vector<float> RankTrainer::losses() {
 
 void RankTrainer::make_gradients(std::int64_t step, PhaseSeconds& seconds) {
   std::size_t kept = 0;
-  plan_.loss_scale = scaler_.scale() * config_.prescale();
+  plan_.loss_scale = scaler_.scale() * config_.recipe.plan().loss_scale;
   StopWatch watch;
   train::make_gradients(
       *trained_, plan_,

@@ -59,7 +59,7 @@ void begin(const config::TrainConfig& config, TrainedModel& trained, const Note&
     const fs::path folder = choose(config, trained, note);
     load_checkpoint(trained, folder);
     note(fmt::format("began with the weights and the optimizer's state in {}, updates so far: {}",
-                     folder.string(), trained.optimizer().steps()));
+                     folder.string(), trained.optimizer_steps()));
   } catch (const InputError& error) {
     throw InputError(fmt::format("{}: {}", config.origin("checkpoint.from"), error.what()));
   }

@@ -26,6 +26,7 @@ void Optimizer::step(std::vector<Piece>& pieces, double lr) {
   Event event{.kind = EventKind::step, .unit = {}, .name = {}};
   const std::int64_t begin = context.now();
   for (Piece& piece : pieces) update(piece, lr);
+  gradient_factor_ = 1;
   event.duration = context.now() - begin;
   context.record(std::move(event));
 }
@@ -56,7 +57,11 @@ void Optimizer::update(Piece& piece, double lr) {
   const std::span<const char* const> names = row_->state_names(options_);
   const Tensor none;
   const auto at = [&](std::size_t i) { return i < names.size() ? &named.at(names[i]) : &none; };
-  ops::Update how{.rule = row_->rule, .lr = lr, .step = steps_, .options = options_};
+  ops::Update how{.rule = row_->rule,
+                  .lr = lr,
+                  .step = steps_,
+                  .options = options_,
+                  .gradient_factor = gradient_factor_};
   if (!piece.decay) how.options.weight_decay = 0;
   ops::update(piece.param, piece.grad, *at(0), *at(1), how);
 }

@@ -35,6 +35,9 @@ class Optimizer {
   /// Updates every piece once, with learning rate `lr`. The first step allocates the state, counted
   /// as OPTIMIZER. @throws Error naming a piece without gradient.
   void step(std::vector<Piece>& pieces, double lr);
+  /// The next step() takes every gradient times `factor`, with the bits of ops::scale(), without a
+  /// pass of its own over memory. The gradients stay as they are.
+  void scale_next_gradients(double factor) { gradient_factor_ = factor; }
   std::int64_t steps() const { return steps_; }
   void set_steps(std::int64_t steps) { steps_ = steps; }
   /// Names of the state tensors, the same for every piece: AdamW {"exp_avg", "exp_avg_sq"}.
@@ -49,6 +52,7 @@ class Optimizer {
   const ops::OptimizerRow* row_;
   ops::OptimizerOptions options_;
   std::int64_t steps_ = 0;  // completed steps; in update() also this one
+  double gradient_factor_ = 1;
   std::map<std::string, PieceState> states_;
 };
 

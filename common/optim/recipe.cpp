@@ -1,6 +1,7 @@
 #include "optim/recipe.h"
 
 #include "base/printable.h"
+#include "optim/loss_scaler.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -140,6 +141,11 @@ std::optional<bool> Recipe::says_trained(const std::string& path) const {
   if (is_within(trained)) return true;
   if (is_within(frozen)) return false;
   return {};
+}
+
+StepPlan Recipe::plan() const {
+  const double loss_scale = prescale ? prescale_of(std::int64_t{ranks} * micro_steps) : 1;
+  return {micro_steps, micro_steps_per_reduction, loss_scale};
 }
 
 void Recipe::validate() const {

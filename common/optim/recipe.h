@@ -106,7 +106,7 @@ struct Recipe {
   ZeroOptions zero = {};  ///< zero1, zero2; of these, `reductions` counts for single and ddp too
   OptimizerChoice optimizer = {};
   double clip = 0;        ///< largest norm of the whole gradient; 0 = off
-  bool prescale = false;  ///< scale gradients before they are summed; see prescale_of()
+  bool prescale = false;  ///< plan() scales gradients before they are summed; see prescale_of()
   Lora lora = {};
   std::vector<std::string> frozen = {};   ///< path prefixes of what is not trained,
   std::vector<std::string> trained = {};  ///< and of exceptions from that and from LoRA
@@ -123,7 +123,9 @@ struct Recipe {
   /// `trained` counts.
   std::optional<bool> says_trained(const std::string& path) const;
   /// How a rank takes its share of a step's micro-batches.
-  StepPlan plan() const { return {micro_steps, micro_steps_per_reduction}; }
+  StepPlan plan() const;
+  /// Whether finish_gradients() multiplies sums to make means of them: not if `prescale` did.
+  bool scales_sums() const { return plan().loss_scale * ranks * micro_steps != 1; }
   /// @throws RecipeError for the first values that do not fit together.
   void validate() const;
 };

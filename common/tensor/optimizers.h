@@ -35,6 +35,7 @@ struct Update {
   double lr;
   std::int64_t step;  ///< counts from 1
   OptimizerOptions options = {};
+  double gradient_factor = 1;  ///< times the gradient, rounded as scale() would; it stays as it is
 };
 
 struct OptimizerRow {

@@ -39,7 +39,7 @@ class Fsdp extends Rank {
         this.replace('sharded_grad', this.g * n, 4 * n);
         this.copy('gradients', n, this.g, 4, 'cast');
       }
-      this.scale(n);
+      if (this.W > 1) this.scale(n);
     }
     const shards = this.units.map((unit) => unit.n);  // rank 0 has no padding
     this.update(shards, shards, true);

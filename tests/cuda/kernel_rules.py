@@ -41,6 +41,7 @@ NARROW_LOADS = {
     "init draw_kernel": "it loads nothing",
     "reductions sum_kernel": "the CPU's lanes are neighbors, and a thread has one",
     "reductions sum_rows_kernel": "a warp has 32 neighboring columns",
+    "rms_norm sum_parts_kernel": "a warp has 32 neighboring columns",
     "scalar fill_kernel": "it loads one value",
 }
 NARROW_STORES = {
@@ -57,6 +58,7 @@ NARROW_STORES = {
     "exact_norm add_squares_kernel": "it adds to counters",
     "reductions sum_kernel": "its result is one number",
     "reductions sum_rows_kernel": "a thread has one column",
+    "rms_norm sum_parts_kernel": "a thread has one column",
     "rms_norm weight_kernel": "a thread has one column",
 }
 # The most instructions per tile(), for sm_90: heads of 32, 64, 96 and 128.

@@ -118,6 +118,7 @@ void check_ends(std::int64_t rows, std::int64_t few, const std::function<void(Ru
 constexpr std::int64_t kFew = 1000;
 constexpr std::int64_t kShort = 64, kShortRows = 8, kManyShort = kMany / kShort;
 constexpr std::int64_t kLong = 1 << 17, kManyLong = kMany / kLong;
+constexpr std::int64_t kOfParts = 8192;  // the longest rows of which 256 blocks sum parts
 
 }  // namespace
 
@@ -218,6 +219,21 @@ TEST_CASE("kernels over rows reach more than 2^31 elements", "[kernels][stand-in
                                         weight.data, rstd, each.rows, width);
       weight.free();
       dweight.free();
+      dx.note(each.ends);
+    });
+    check_ends(kMany / kOfParts, 1, [&](Run& each) {
+      auto dx = each.make<BFloat16>(kOfParts, 1), dout = each.make<BFloat16>(kOfParts, 2);
+      auto x = each.make<BFloat16>(kOfParts, 3);
+      auto rstd = each.make<float>(1, 4);
+      OnDevice<BFloat16> weight(each.stream, values<BFloat16>(kOfParts, 5));
+      OnDevice<BFloat16> dweight(each.stream, values<BFloat16>(kOfParts, 6));
+      OnDevice<float> scratch(each.stream, std::vector<float>(256 * kOfParts));
+      cuda::rms_norm_backward<BFloat16>(
+          each.stream, dx, false, dweight.data, false, dout, x, weight.data, rstd, each.rows,
+          kOfParts, {reinterpret_cast<std::byte*>(scratch.data), scratch.n * sizeof(float)});
+      weight.free();
+      dweight.free();
+      scratch.free();
       dx.note(each.ends);
     });
     run("cross_entropy", [&](Run& each) {

@@ -192,7 +192,7 @@ TEMPLATE_TEST_CASE("optimizers on a CUDA device give the CPU's bits", "[operatio
     using ops::Rule;
     ops::update(param(), grad, mean(), square(4), {Rule::adamw, 1e-2, 3});
     ops::update(param(), grad, {}, {}, {Rule::sgd, 1e-2, 1});
-    ops::update(param(), grad, mean(), {}, {Rule::sgd, 1e-2, 3, {.momentum = 0.9}});
+    ops::update(param(), grad, mean(), {}, {Rule::sgd, 1e-2, 3, {.momentum = 0.9}, 0.3});
     ops::update(param(), grad, mean(), square(4), {Rule::adamax, 1e-2, 3});
     ops::update(param(), grad, square(4), {}, {Rule::adagrad, 1e-2, 3, {.lr_decay = 1e-3}});
     ops::update(param(), grad, square(4), square(5), {Rule::adadelta, 1e-2, 3, {.eps = 1e-6}});

@@ -64,7 +64,8 @@ TEMPLATE_TEST_CASE("every optimizer on CUDA memory has the CPU's bits", "[kernel
                                 .eps = 1e-4,
                                 .weight_decay = weight_decay,
                                 .momentum = momentum,
-                                .lr_decay = 0.3}});
+                                .lr_decay = 0.3},
+                               weight_decay == 0 ? 1.0 : 1.0 / 3});
       }
     }
   }

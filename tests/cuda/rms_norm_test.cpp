@@ -3,6 +3,10 @@
 
 #include "cuda/few_plans.h"
 
+#include <cmath>
+#include <span>
+#include <vector>
+
 using namespace cuda_test;
 using fsdp::BFloat16;
 using fsdp::DType;
@@ -18,10 +22,11 @@ struct Rows {
   std::int64_t rows, width, skip;
 };
 /// A part of a warp's four elements a lane, more of them, a block a row, whole fours of that; more
-/// rows than a block of the weight's gradient takes at once.
+/// rows than blocks of the weight's gradient take at once.
 const std::vector<Rows>& some_rows() {
-  static const std::vector<Rows> all = {{1, 1, 0},   {3, 31, 1},   {33, 64, 0},  {2, 130, 2},
-                                        {5, 257, 0}, {2, 1029, 0}, {2, 1032, 0}, {1100, 20, 0}};
+  static const std::vector<Rows> all = {{1, 1, 0},    {3, 31, 1},    {33, 64, 0},  {2, 130, 2},
+                                        {5, 257, 0},  {2, 1029, 0},  {2, 1032, 0}, {1100, 20, 0},
+                                        {2100, 4, 0}, {300, 1028, 0}};
   return all;
 }
 
@@ -40,6 +45,22 @@ struct Inputs {
     ops::rms_norm(out, factors, on_cpu(x, {s.rows, s.width}), on_cpu(weight, {s.width}), kEps);
     rstd = factors.template to_vector<float>();
   }
+};
+
+/// For the sums of so many parts of the rows; what a kernel has not written is not a number.
+class Scratch {
+ public:
+  Scratch(cudaStream_t stream, std::int64_t parts, std::int64_t width)
+      : n_(static_cast<std::size_t>(parts * ((width + 3) / 4 * 4))),
+        floats_(stream, std::vector<float>(n_ + 1, NAN)) {}
+  std::span<std::byte> bytes() {
+    return {reinterpret_cast<std::byte*>(floats_.data), n_ * sizeof(float)};
+  }
+  void drop() { floats_.free(); }
+
+ private:
+  std::size_t n_;
+  OnDevice<float> floats_;
 };
 
 template <class T>
@@ -62,10 +83,12 @@ void check_forward(const Rows& s) {
   CHECK(largest_error(outputs[1], rstd) <= 1e-6);
 }
 
-/// `in_place`: dx lies over dout.
+/// @param in_place  dx lies over dout
+/// @param parts  for which there is scratch
 template <class T>
-void check_backward(const Rows& s, bool add, bool in_place) {
-  INFO(s.rows << " rows of " << s.width << ", skip " << s.skip << ", add " << add);
+void check_backward(const Rows& s, bool add, bool in_place, std::int64_t parts) {
+  INFO(s.rows << " rows of " << s.width << ", skip " << s.skip << ", add " << add << ", " << parts
+              << " parts");
   const Inputs<T> in(s);
   const auto mode = add ? ops::Write::add : ops::Write::set;
   const Tensor dweight = on_cpu(in.held_weight, {s.width});
@@ -77,9 +100,11 @@ void check_backward(const Rows& s, bool add, bool in_place) {
     DeviceValues<T> to(stream, in_place ? in.dout : in.held, s.skip), dw(stream, in.held_weight, 0),
         dy(stream, in.dout, s.skip), x(stream, in.x, s.skip), w(stream, in.weight, 0);
     DeviceValues<float> rstd(stream, in.rstd, 0);
+    Scratch scratch(stream, parts, s.width);
     fsdp::cuda::rms_norm_backward(stream, to.data(), add, dw.data(), add,
                                   in_place ? to.data() : dy.data(), x.data(), w.data(), rstd.data(),
-                                  s.rows, s.width);
+                                  s.rows, s.width, scratch.bytes());
+    scratch.drop();
     dy.drop();
     x.drop();
     w.drop();
@@ -100,8 +125,10 @@ TEMPLATE_TEST_CASE("rms_norm on CUDA memory gives the CPU's values", "[kernels]"
 TEMPLATE_TEST_CASE("rms_norm's backward on CUDA memory sets, adds, and works in place", "[kernels]",
                    float, BFloat16, Float16) {
   for (const Rows& s : some_rows()) {
-    check_backward<TestType>(s, false, s.skip == 0);
-    check_backward<TestType>(s, true, false);
+    for (const std::int64_t parts : {0, 2, 256}) {
+      check_backward<TestType>(s, false, s.skip == 0, parts);
+      check_backward<TestType>(s, true, false, parts);
+    }
   }
 }
 
@@ -109,17 +136,20 @@ TEST_CASE("the bits of rms_norm and its gradients do not depend on addresses", "
   for (const std::int64_t width : {264, 1032}) {
     const Rows s{3, width, 0};
     const Inputs<BFloat16> in(s);
-    const auto at = [&](std::int64_t skip) {
+    const auto at = [&](std::int64_t skip, std::int64_t parts) {
       return in_plans(false, [&](cudaStream_t stream) {
         const std::vector<BFloat16> fresh(in.x.size());
         DeviceValues<BFloat16> y(stream, fresh, skip), dx(stream, fresh, skip),
             dw(stream, in.held_weight, skip), x(stream, in.x, skip), w(stream, in.weight, skip),
             dy(stream, in.dout, skip);
         DeviceValues<float> rstd(stream, in.rstd, 0);
+        Scratch scratch(stream, parts, width);
         fsdp::cuda::rms_norm(stream, y.data(), rstd.data(), x.data(), w.data(), s.rows, width,
                              kEps);
         fsdp::cuda::rms_norm_backward(stream, dx.data(), false, dw.data(), false, dy.data(),
-                                      x.data(), w.data(), rstd.data(), s.rows, width);
+                                      x.data(), w.data(), rstd.data(), s.rows, width,
+                                      scratch.bytes());
+        scratch.drop();
         x.drop();
         w.drop();
         dy.drop();
@@ -127,9 +157,11 @@ TEST_CASE("the bits of rms_norm and its gradients do not depend on addresses", "
                        rstd.take({s.rows})};
       });
     };
-    const Outputs aligned = at(0), elsewhere = at(1);
-    for (std::size_t i = 0; i < aligned.size(); ++i) {
-      CHECK(ops::equal_bits(aligned[i], elsewhere[i]));
+    for (const std::int64_t parts : {0, 256}) {
+      const Outputs aligned = at(0, parts), elsewhere = at(1, parts);
+      for (std::size_t i = 0; i < aligned.size(); ++i) {
+        CHECK(ops::equal_bits(aligned[i], elsewhere[i]));
+      }
     }
   }
 }

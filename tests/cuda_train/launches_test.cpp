@@ -21,17 +21,18 @@ std::string short_name(const std::string& kernel) {
 }
 
 /// Of a training in bfloat16 by FSDP, on one card.
-Launches launches_of(int blocks, int steps) {
-  const std::vector<std::string> words = {"--model.preset=nano",
-                                          "--model.vocab_size=13",
-                                          "--model.max_position_embeddings=8",
-                                          fmt::format("--model.num_hidden_layers={}", blocks),
-                                          "--training.local_batch_size=1",
-                                          "--training.mixed_precision_param=bfloat16",
-                                          fmt::format("--training.steps={}", steps),
-                                          "--training.device=cuda",
-                                          "--parallel.strategy=fsdp",
-                                          "--parallel.ranks=1"};
+Launches launches_of(int blocks, int steps, const std::vector<std::string>& more = {}) {
+  std::vector<std::string> words = {"--model.preset=nano",
+                                    "--model.vocab_size=13",
+                                    "--model.max_position_embeddings=8",
+                                    fmt::format("--model.num_hidden_layers={}", blocks),
+                                    "--training.local_batch_size=1",
+                                    "--training.mixed_precision_param=bfloat16",
+                                    fmt::format("--training.steps={}", steps),
+                                    "--training.device=cuda",
+                                    "--parallel.strategy=fsdp",
+                                    "--parallel.ranks=1"};
+  words.insert(words.end(), more.begin(), more.end());
   Session session(Plan{});
   run_training(config::load_config(std::nullopt, words),
                TokenData::from_text(std::string(100, '\1'), "ones", 13), {});
@@ -66,31 +67,41 @@ TEST_CASE("a block and a step launch as many kernels as they did", "[train]") {
                   {"rotate_kernel", 4},
                   {"forward_kernel", 2 + 1 + 1},  // of norms, SwiGLU, attention
                   {"backward_kernel", 1},         // of SwiGLU
-                  {"input_kernel", 2},            // of the norms' backward, like the next
-                  {"weight_kernel", 2},
+                  {"input_and_parts_kernel", 2},  // of the norms' backward, like the next
+                  {"sum_parts_kernel", 2},
                   {"row_kernel", 1},  // of attention's backward, like the next two
                   {"query_kernel", 1},
                   {"key_kernel", 1},
-                  {"map_kernel", 2 + 2},  // sums in the block; scaling of the unit's gradient
-                  {"copy_kernel", 3},     // the unit's parameters and gradient, and casts of them
+                  {"map_kernel", 2},   // sums in the block; a mean of one, and clipping, take none
+                  {"copy_kernel", 3},  // the unit's parameters and gradient, and casts of them
                   {"add_squares_kernel", 1},
                   {"update_kernel", 1}}));
   // Embedding and head are units too.
   CHECK(lines_of(without(with_two, block, 2)) == lines_of({{"gather_kernel", 1},
                                                            {"scatter_kernel", 1},
                                                            {"forward_kernel", 1},
-                                                           {"input_kernel", 1},
-                                                           {"weight_kernel", 1},
+                                                           {"input_and_parts_kernel", 1},
+                                                           {"sum_parts_kernel", 1},
                                                            {"cublasLtMatmul", 3},
                                                            {"log_sum_kernel", 1},  // of the loss
                                                            {"factor_kernel", 1},
                                                            {"loss_kernel", 1},
                                                            {"backward_kernel", 1},
                                                            {"fill_kernel", 1},
-                                                           {"map_kernel", 2 * 2},
                                                            {"copy_kernel", 5},
                                                            {"add_squares_kernel", 2},
                                                            {"update_kernel", 2}}));
+}
+
+// Embedding, two blocks and head.
+TEST_CASE("a mean is a pass over a unit's gradient, if its terms were not scaled before",
+          "[train]") {
+  const auto with = [](const char* prescale) {
+    return launches_of(2, 1, {"--training.global_batch_size=2", prescale});
+  };
+  const Launches more = without(with("--training.prescale_gradients=false"),
+                                with("--training.prescale_gradients=true"));
+  CHECK(lines_of(more) == lines_of({{"map_kernel", 4}}));
 }
 
 }  // namespace fsdp::train::launches_test

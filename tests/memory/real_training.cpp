@@ -138,8 +138,7 @@ class RankMemory {
 
   StepMemory run_step(int step, StateRecorder& recorder) {
     StepMemory memory;
-    const optim::StepPlan plan{options_.recipe.micro_steps,
-                               options_.recipe.micro_steps_per_reduction};
+    const optim::StepPlan plan = options_.recipe.plan();
     trained_.gradients().begin_step(plan);
     for (int m = 0; m < plan.micro_steps; ++m) {
       const int rank = group_ == nullptr ? 0 : group_->rank();
@@ -167,7 +166,7 @@ class RankMemory {
     const Variable loss = cross_entropy((trained_.model())(Variable(micro.tokens)), micro.targets);
     memory.forward_peak = tracker().peak();
     tracker().reset_peak();
-    loss.backward();
+    loss.backward(options_.recipe.plan().loss_scale);
     trained_.gradients().end_micro_step();
     memory.backward_peak = tracker().peak();
     return memory;

@@ -131,8 +131,8 @@ TEST_CASE("the key of prescaling: wrong values, and where it has no effect", "[c
   CHECK_THAT(message_of<InputError>([&] { configure({{"--training.prescale_gradients=1"}}); }),
              contains("training.prescale_gradients: is 1, must be true or false"));
   CHECK(configure({kPrescaled}).remarks.empty());
-  CHECK(configure({kPrescaled}).prescale() == 1.0 / 32);
-  CHECK(configure({}).prescale() == 1);
+  CHECK(configure({kPrescaled}).recipe.plan().loss_scale == 1.0 / 32);
+  CHECK(configure({}).recipe.plan().loss_scale == 1);
   const auto remarks = configure({kPrescaled, {"--training.global_batch_size=1"}}).remarks;
   REQUIRE(remarks.size() == 1);
   CHECK_THAT(remarks[0], contains("has no effect while a step has one micro-batch"));

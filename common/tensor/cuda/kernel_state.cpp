@@ -51,13 +51,17 @@ IndexError* CudaKernelState::error_of(const std::string& operation, const std::s
   return reinterpret_cast<IndexError*>(noted_.data()) + (found - checks_.begin());
 }
 
-Products& CudaKernelState::products() {
-  if (!products_) {
+std::span<std::byte> CudaKernelState::workspace() {
+  if (!workspace_) {
     workspace_.emplace(word_.device(), Context::current().options().workspace_nbytes,
                        MemoryKind::temp, scratch());
     workspace_->allocate();
-    products_.emplace(workspace_->nbytes());
   }
+  return {workspace_->data(), workspace_->nbytes()};
+}
+
+Products& CudaKernelState::products() {
+  if (!products_) products_.emplace(workspace().size());
   return *products_;
 }
 

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,9 +35,10 @@ class CudaKernelState final : public KernelState {
     return reinterpret_cast<T*>(word_.data());
   }
   Products& products();
-  std::byte* workspace() { return workspace_->data(); }  ///< of products()
+  /// Scratch of the device for the kernels of one operation, products() too; made at first use.
+  std::span<std::byte> workspace();
 
-  /// Bytes of the device, without those of products().
+  /// Bytes of the device, without the workspace.
   static std::int64_t words_nbytes() {
     return static_cast<std::int64_t>(kGranularity + kMostChecks * sizeof(IndexError));
   }

@@ -37,7 +37,8 @@ void matmul(const Tensor& out, const Tensor& a, Transpose ta, const Tensor& b, T
   dispatch_floating("matmul", out.dtype(), [&]<class T>(T) {
     CudaKernelState& state = CudaKernelState::current();
     Products& products = state.products();
-    products.matmul(compute(), out.data<T>(), a.data<T>(), b.data<T>(), shape, state.workspace());
+    products.matmul(compute(), out.data<T>(), a.data<T>(), b.data<T>(), shape,
+                    state.workspace().data());
   });
 }
 
@@ -76,8 +77,8 @@ void rms_norm_backward(const Tensor& dx, Write write_dx, const Tensor& dweight, 
   dispatch_floating("rms_norm_backward", x.dtype(), [&]<class T>(T) {
     cuda::rms_norm_backward(compute(), data_or_null<T>(dx), write_dx == Write::add,
                             data_or_null<T>(dweight), write_dweight == Write::add, dout.data<T>(),
-                            x.data<T>(), weight.data<T>(), rstd.data<float>(), x.size(0),
-                            x.size(1));
+                            x.data<T>(), weight.data<T>(), rstd.data<float>(), x.size(0), x.size(1),
+                            CudaKernelState::current().workspace());
   });
 }
 

@@ -1,9 +1,12 @@
 // Bytes an element: forward 2 times its size (the second reading of x finds it in the cache),
-// backward 3 for dx (4 if it adds) and 2 for dweight; about 4 and 10 flops. So memory limits all of
-// them: on a card of 3.3 TB/s, 8 bytes an element of float32 are 410 G elements/s forward.
+// backward 3 (4 if dx adds); about 4 and 10 flops. Without room for sums of parts, dweight reads x
+// and dout once more. So memory limits all of them: on a card of 3.3 TB/s, 8 bytes an element of
+// float32 are 410 G elements/s forward.
 #include "tensor/cuda/rms_norm.h"
 
 #include "tensor/cuda/rows.h"
+
+#include <algorithm>
 
 namespace fsdp::cuda {
 namespace {
@@ -38,13 +41,12 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-// dx = rstd (w dy - x̂ mean(w dy x̂)), x̂ = x rstd.
-template <class T>
-__global__ void __launch_bounds__(kThreads)
-    input_kernel(T* dx, bool add, const T* dout, const T* x, const T* weight, const float* rstd,
-                 std::int64_t rows, std::int64_t width) {
-  const std::int64_t row = row_of_thread();
-  if (row >= rows) return;
+/// dx = rstd (w dy - x̂ mean(w dy x̂)), x̂ = x rstd, of one row, by the threads that have it. Calls
+/// note(i, dy, x̂) with every four of theirs.
+template <class T, class Note>
+__device__ __forceinline__ void input_gradient(T* dx, bool add, const T* dout, const T* x,
+                                               const T* weight, const float* rstd, std::int64_t row,
+                                               std::int64_t width, Note note) {
   const std::int64_t at = row * width;
   float dot = 0;
   for_whole_rows(
@@ -72,7 +74,77 @@ __global__ void __launch_bounds__(kThreads)
       if (add) value[j] = held[j] + value[j];
     }
     store_four(dx + at + i, value, width - i);
+    for (int j = 0; j < 4; ++j) v[j] *= factor;
+    note(i, dy, v);
   });
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    input_kernel(T* dx, bool add, const T* dout, const T* x, const T* weight, const float* rstd,
+                 std::int64_t rows, std::int64_t width) {
+  const std::int64_t row = row_of_thread();
+  if (row >= rows) return;
+  input_gradient(dx, add, dout, x, weight, rstd, row, width, [](auto...) {});
+}
+
+constexpr std::int64_t kMostParts = 256;    // of the rows: two for each multiprocessor of an H100
+constexpr std::int64_t kMostShared = 8192;  // columns times rows that a block has at once
+
+/// A row of sums has whole fours.
+std::int64_t sums_of_part(std::int64_t width) { return (width + 3) / 4 * 4; }
+
+// dx, and what the rows of each block add to dweight: a thread has the same columns of all its
+// rows, and sums them in shared memory. Then the block's rows are added one after another.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    input_and_parts_kernel(T* dx, bool add, float* parts, const T* dout, const T* x,
+                           const T* weight, const float* rstd, std::int64_t rows,
+                           std::int64_t width) {
+  __shared__ Four<float> sums[kMostShared / 4];
+  const std::int64_t fours = (width + 3) / 4;
+  Four<float>* const mine = sums + threadIdx.y * fours;
+  for_fours_of_row(width, [&](std::int64_t i) { mine[i / 4] = {}; });
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
+  for (std::int64_t row = row_of_thread(); row < rows; row += step) {
+    const auto note = [&](std::int64_t i, const float(&dy)[4], const float(&normed)[4]) {
+      Four<float> sum = mine[i / 4];
+      for (int j = 0; j < 4; ++j) sum.values[j] += dy[j] * normed[j];
+      mine[i / 4] = sum;
+    };
+    input_gradient(dx, add, dout, x, weight, rstd, row, width, note);
+    if (blockDim.x > 32) __syncthreads();  // before sum_of_row() again
+  }
+  __syncthreads();
+  auto* const part = reinterpret_cast<Four<float>*>(parts) + blockIdx.x * fours;
+  for (std::int64_t k = threadIdx.y * blockDim.x + threadIdx.x; k < fours; k += kThreads) {
+    Four<float> total = sums[k];
+    for (unsigned y = 1; y < blockDim.y; ++y) {
+      for (int j = 0; j < 4; ++j) total.values[j] += sums[y * fours + k].values[j];
+    }
+    part[k] = total;
+  }
+}
+
+// A warp has 32 columns and every eighth part. Then the warps are added one after another.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    sum_parts_kernel(T* dweight, bool add, const float* parts, int count, std::int64_t width,
+                     std::int64_t stride) {
+  __shared__ float of_warps[kThreads / 32][32];
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const std::int64_t column = std::int64_t{32} * blockIdx.x + lane;
+  float sum = 0;
+  if (column < width) {
+    FSDP_UNROLL_FOUR
+    for (int part = warp; part < count; part += kThreads / 32) sum += parts[part * stride + column];
+  }
+  of_warps[warp][lane] = sum;
+  __syncthreads();
+  if (warp != 0 || column >= width) return;
+  float total = 0;
+  for (int each = 0; each < kThreads / 32; ++each) total += of_warps[each][lane];
+  dweight[column] = narrow<T>(add ? widen(dweight[column]) + total : total);
 }
 
 constexpr int kColumns = 16, kQuads = kColumns / 4;  // of a block
@@ -138,7 +210,23 @@ void rms_norm(Stream stream, T* out, float* rstd, const T* x, const T* weight, s
 template <class T>
 void rms_norm_backward(Stream stream, T* dx, bool add_dx, T* dweight, bool add_dweight,
                        const T* dout, const T* x, const T* weight, const float* rstd,
-                       std::int64_t rows, std::int64_t width) {
+                       std::int64_t rows, std::int64_t width, std::span<std::byte> scratch) {
+  const std::int64_t stride = sums_of_part(width);
+  const auto room = static_cast<std::int64_t>(scratch.size() / sizeof(float));
+  if (dx != nullptr && dweight != nullptr && rows > 0 && 0 < stride && stride <= room &&
+      stride * threads_for_rows(width).y <= kMostShared) {
+    const std::int64_t most = std::min(kMostParts, room / stride);
+    const auto parts = static_cast<unsigned>(
+        std::min(most, static_cast<std::int64_t>(blocks_for_rows(rows, width))));
+    auto* const sums = reinterpret_cast<float*>(scratch.data());
+    launch("rms_norm_backward", parts, threads_for_rows(width), 0, stream,
+           input_and_parts_kernel<Element<T>>, on_device(dx), add_dx, sums, on_device(dout),
+           on_device(x), on_device(weight), rstd, rows, width);
+    launch("rms_norm_backward", static_cast<unsigned>((width + 31) / 32), kThreads, 0, stream,
+           sum_parts_kernel<Element<T>>, on_device(dweight), add_dweight, sums,
+           static_cast<int>(parts), width, stride);
+    return;
+  }
   // The weight's gradient first: dx may overwrite dout.
   if (dweight != nullptr && width > 0) {
     const auto blocks = static_cast<unsigned>((width + kColumns - 1) / kColumns);
@@ -156,7 +244,7 @@ void rms_norm_backward(Stream stream, T* dx, bool add_dx, T* dweight, bool add_d
   template void rms_norm(Stream, T*, float*, const T*, const T*, std::int64_t, std::int64_t, \
                          double);                                                            \
   template void rms_norm_backward(Stream, T*, bool, T*, bool, const T*, const T*, const T*,  \
-                                  const float*, std::int64_t, std::int64_t);
+                                  const float*, std::int64_t, std::int64_t, std::span<std::byte>);
 FSDP_FOR(float)
 FSDP_FOR(BFloat16)
 FSDP_FOR(Float16)

@@ -101,8 +101,8 @@ __device__ float largest_of_lanes(float value) {
   return value;
 }
 
-/// The sum over the threads of a row, in one order, for all of them. Call it once per kernel: the
-/// shared array is not protected against a second call.
+/// The sum over the threads of a row, in one order, for all of them. Threads of a long row need a
+/// barrier before the next call: the shared array is not protected against it.
 __device__ inline float sum_of_row(float value) {
   __shared__ float of_warps[kThreads / 32];
   value = sum_of_lanes(value);

@@ -142,17 +142,20 @@ void rate_vocabulary(Rates& rates, const nn::TransformerConfig& model, std::int6
             [&] { ops::cross_entropy_backward(dlogits, dloss, logits, on_card, lse); });
 }
 
-void rate_optimizer(Rates& rates, std::int64_t n) {
+/// Over n of the parameters; a step has as many `times`.
+void rate_optimizer(Rates& rates, std::int64_t n, double times, bool scales_sums) {
   const Tensor param = device_values({n}), grad = device_values({n});
   const Tensor exp_avg = Tensor::zeros({n}), exp_avg_sq = Tensor::zeros({n});
   const Tensor half = Tensor::empty({n}, kNarrow);
   std::int64_t step = 0;
+  rates.set_per_step(scales_sums ? times : 0);
+  rates.add("scale", 2 * bytes_of(grad), [&] { ops::scale(grad, 0.5); });
+  rates.set_per_step(times);
   rates.add("adamw", 7 * bytes_of(param), [&] {
     ops::update(param, grad, exp_avg, exp_avg_sq, {ops::Rule::adamw, 1e-3, ++step});
   });
   rates.add("cast to bfloat16", bytes_of(param, half), [&] { ops::copy(half, param); });
   rates.add("cast to float32", bytes_of(param, half), [&] { ops::copy(grad, half); });
-  rates.add("scale", 2 * bytes_of(grad), [&] { ops::scale(grad, 1.0); });
   ExactSquareSum squares;
   rates.add("exact norm", bytes_of(grad), [&] { squares.add(grad); });
 }
@@ -176,9 +179,9 @@ std::vector<KernelRate> kernel_rates(const config::TrainConfig& config) {
   rate_block(rates, model, rows, each);
   rate_vocabulary(rates, model, rows);
   const std::int64_t table = model.vocab_size * d;
-  rates.set_per_step(static_cast<double>(model.parameter_count()) / static_cast<double>(table) /
-                     config.recipe.shards());
-  rate_optimizer(rates, table);
+  const double tables = static_cast<double>(model.parameter_count()) / static_cast<double>(table) /
+                        config.recipe.shards();
+  rate_optimizer(rates, table, tables, config.recipe.scales_sums());
   return rates.take();
 }
 

@@ -123,6 +123,18 @@ TEST_CASE("SGD: plain and with momentum") {
   CHECK(param_of(pieces[0]) == std::vector<float>{-2.5F, -5});
 }
 
+TEST_CASE("a factor for the gradients counts for the next step alone") {
+  Sgd optimizer({});
+  std::vector<Piece> pieces{piece("w", {0, 0}, {1, 2}), piece("v", {0}, {4})};
+  optimizer.scale_next_gradients(0.5);
+  optimizer.step(pieces, 1);
+  CHECK(param_of(pieces[0]) == std::vector<float>{-0.5F, -1});
+  CHECK(param_of(pieces[1]) == std::vector<float>{-2});
+  CHECK(pieces[0].grad.to_vector<float>() == std::vector<float>{1, 2});
+  optimizer.step(pieces, 1);
+  CHECK(param_of(pieces[0]) == std::vector<float>{-1.5F, -3});
+}
+
 TEST_CASE("an elementwise optimizer gives the same bits however parameters are cut") {
   const auto train = [](std::vector<std::int64_t> cuts) {
     constexpr std::int64_t kSize = 37;

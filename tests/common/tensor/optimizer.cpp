@@ -131,3 +131,36 @@ TEST_CASE("SGD with and without momentum and decay") {
   }
   CHECK(distance(outputs[0], p) < tolerance(DType::float32));
 }
+
+TEST_CASE("an update scales gradients with the bits of scale(), and leaves them", "[optimizer]") {
+  const std::int64_t count = 1003;
+  for (const ops::OptimizerRow& row : ops::optimizers()) {
+    for (const DType dtype : {DType::float32, DType::float64, DType::bfloat16, DType::float16}) {
+      const auto updated = [&](const Tensor& grad, double factor) {
+        const Tensor p = Tensor::empty({count}, dtype), m = Tensor::empty({count}, dtype);
+        const Tensor v = Tensor::empty({count}, dtype);
+        ops::copy(p, Tensor::from(random_values(count, 1), {count}));
+        for (const Tensor& state : {m, v}) ops::fill(state, 0.25);
+        ops::update(p, grad, m, v,
+                    {.rule = row.rule, .lr = 0.01, .step = 3, .gradient_factor = factor});
+        return std::vector{p, m, v};
+      };
+      const Tensor grad = Tensor::empty({count}, dtype), scaled = Tensor::empty({count}, dtype);
+      ops::copy(grad, Tensor::from(random_values(count, 2), {count}));
+      ops::copy(scaled, grad);
+      ops::scale(scaled, 1.0 / 3);
+      const auto at_once = updated(grad, 1.0 / 3), expected = updated(scaled, 1);
+      const auto unscaled = updated(grad, 1);
+      bool makes_no_difference = true;
+      INFO(row.name << " " << name_of(dtype));
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        CHECK(ops::equal_bits(at_once[i], expected[i]));
+        makes_no_difference &= ops::equal_bits(at_once[i], unscaled[i]);
+      }
+      CHECK_FALSE(makes_no_difference);
+      Tensor before = Tensor::empty({count}, dtype);
+      ops::copy(before, Tensor::from(random_values(count, 2), {count}));
+      CHECK(ops::equal_bits(grad, before));
+    }
+  }
+}
