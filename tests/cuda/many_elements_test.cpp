@@ -34,6 +34,12 @@ constexpr std::int64_t kSweep = std::int64_t{4} * 256 * 4096;
 /// Beyond 2^31, and so that the last elements are the last block's.
 constexpr std::int64_t kMany = (std::int64_t{1} << 31) + kSweep;
 
+template <class T>
+void append(std::vector<std::byte>& all, const std::vector<T>& values) {
+  const auto bytes = std::as_bytes(std::span(values));
+  all.insert(all.end(), bytes.begin(), bytes.end());
+}
+
 /// `n` elements, of which the last ones are values(…, salt), and all others 0; with salt 0 all are.
 template <class T>
 class Vast {
@@ -56,9 +62,7 @@ class Vast {
   /// Appends the bytes that the last elements have now.
   void note(std::vector<std::byte>& all) {
     copy(end_.data, data_ + (n_ - static_cast<std::int64_t>(end_.n)));
-    const std::vector<T> now = end_.read_back();
-    const auto bytes = std::as_bytes(std::span(now));
-    all.insert(all.end(), bytes.begin(), bytes.end());
+    append(all, end_.read_back());
   }
 
  private:
@@ -239,17 +243,58 @@ TEST_CASE("kernels over rows reach more than 2^31 elements", "[kernels][stand-in
     run("cross_entropy", [&](Run& each) {
       auto logits = each.make<BFloat16>(width, 1);
       auto lse = each.make<float>(1, 2);
-      auto targets = each.make<std::int32_t>(1, 0);
+      std::vector<std::int32_t> only_last(static_cast<std::size_t>(each.rows), ops::kIgnoredTarget);
+      only_last.back() = 0;
+      OnDevice<std::int32_t> targets(each.stream, only_last);
       OnDevice<float> loss(each.stream, std::vector<float>{0});
       DeviceError error(each.stream);
       cuda::fill<float>(each.stream, lse, 0, each.rows);
-      cuda::cross_entropy<BFloat16>(each.stream, loss.data, lse, logits, targets, each.rows, width,
-                                    error.data());
+      cuda::cross_entropy<BFloat16>(each.stream, loss.data, lse, logits, targets.data, each.rows,
+                                    width, error.data());
       error.expect_none();
+      append(each.ends, loss.read_back());
       loss.free();
+      targets.free();
       lse.note(each.ends);
     });
   }
+}
+
+// Of a matrix whose last elements alone are not 0, the sums of the last columns are these elements.
+TEST_CASE("sums over rows reach more than 2^31 elements", "[kernels][stand-in]") {
+  constexpr std::int64_t kColumns = 16;  // of the last block
+  using Make = std::function<void(Run&, BFloat16 * sums, std::int64_t rows, std::int64_t width)>;
+  const auto run = [](const char* what, const Make& kernel) {
+    INFO(what);
+    check_ends(kMany, kColumns, [&](Run& each) {
+      const std::int64_t rows = each.rows == kColumns ? 1 : 16, width = each.rows / rows;
+      Vast<BFloat16> sums(each.stream, width, kColumns, 0);
+      kernel(each, sums, rows, width);
+      sums.note(each.ends);
+    });
+  };
+  run("sum_rows", [](Run& each, auto* sums, auto rows, auto width) {
+    auto in = each.make<BFloat16>(1, 1);
+    cuda::sum_rows<BFloat16>(each.stream, sums, in, rows, width, ops::Write::set);
+  });
+  run("rms_norm_backward", [](Run& each, auto* sums, auto rows, auto width) {
+    auto dout = each.make<BFloat16>(1, 1), x = each.make<BFloat16>(1, 2);
+    OnDevice<float> rstd(each.stream, std::vector<float>(static_cast<std::size_t>(rows), 0.5F));
+    cuda::rms_norm_backward<BFloat16>(each.stream, nullptr, false, sums, false, dout, x, nullptr,
+                                      rstd.data, rows, width);
+    rstd.free();
+  });
+}
+
+TEST_CASE("copies of any strides reach more than 2^31 elements", "[kernels][stand-in]") {
+  check_ends(kMany, 1, [](Run& run) {
+    auto in = run.make<BFloat16>(1, 1), out = run.make<BFloat16>(1, 0);
+    const std::int64_t rows = run.rows == 1 ? 1 : 1024, width = run.rows / rows;
+    const cuda::StridedShape transposed{
+        .dims = 2, .extents = {width, rows}, .to_strides = {rows, 1}, .from_strides = {1, width}};
+    cuda::copy_strided<BFloat16, BFloat16>(run.stream, out, in, transposed);
+    out.note(run.ends);
+  });
 }
 
 TEST_CASE("an embedding's table may have more than 2^31 elements", "[kernels][stand-in]") {
@@ -267,6 +312,23 @@ TEST_CASE("an embedding's table may have more than 2^31 elements", "[kernels][st
     out.free();
     tokens.free();
     table.note(run.ends);
+  });
+}
+
+TEST_CASE("an embedding's gradient may come from more than 2^31 elements", "[kernels][stand-in]") {
+  check_ends(kMany, kFew, [](Run& run) {
+    const std::int64_t rows = run.rows == kFew ? 1 : 64, width = run.rows / rows;
+    auto dout = run.make<BFloat16>(1, 1);
+    Vast<BFloat16> dtable(run.stream, 2 * width, kFew, 0);
+    std::vector<std::int32_t> last_differs(static_cast<std::size_t>(rows));
+    last_differs.back() = 1;
+    OnDevice<std::int32_t> tokens(run.stream, last_differs);
+    DeviceError error(run.stream);
+    cuda::embedding_backward<BFloat16>(run.stream, dtable, dout, tokens.data, rows, width, 2, -1,
+                                       true, error.data());
+    error.expect_none();
+    tokens.free();
+    dtable.note(run.ends);
   });
 }
 
