@@ -4,6 +4,7 @@
 #include "device/context.h"
 
 #include <memory>
+#include <utility>
 
 namespace fsdp::optim {
 
@@ -11,6 +12,7 @@ Optimizer::Optimizer(std::string_view name, const ops::OptimizerOptions& options
     : row_(&ops::optimizer_named(name)), options_(options) {}
 
 void Optimizer::step(std::vector<Piece>& pieces, double lr) {
+  const double gradient_factor = std::exchange(gradient_factor_, 1);
   for (const Piece& piece : pieces) {
     FSDP_CHECK(piece.grad.is_defined(),
                "'{}' has no gradient; call finish_gradients() before the optimizer's step()",
@@ -25,8 +27,7 @@ void Optimizer::step(std::vector<Piece>& pieces, double lr) {
   Context& context = Context::current();
   Event event{.kind = EventKind::step, .unit = {}, .name = {}};
   const std::int64_t begin = context.now();
-  for (Piece& piece : pieces) update(piece, lr);
-  gradient_factor_ = 1;
+  for (Piece& piece : pieces) update(piece, lr, gradient_factor);
   event.duration = context.now() - begin;
   context.record(std::move(event));
 }
@@ -52,7 +53,7 @@ std::vector<std::string> Optimizer::state_names() const {
   return {names.begin(), names.end()};
 }
 
-void Optimizer::update(Piece& piece, double lr) {
+void Optimizer::update(Piece& piece, double lr, double gradient_factor) {
   PieceState& named = state(piece);
   const std::span<const char* const> names = row_->state_names(options_);
   const Tensor none;
@@ -61,7 +62,7 @@ void Optimizer::update(Piece& piece, double lr) {
                   .lr = lr,
                   .step = steps_,
                   .options = options_,
-                  .gradient_factor = gradient_factor_};
+                  .gradient_factor = gradient_factor};
   if (!piece.decay) how.options.weight_decay = 0;
   ops::update(piece.param, piece.grad, *at(0), *at(1), how);
 }

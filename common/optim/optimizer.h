@@ -35,8 +35,8 @@ class Optimizer {
   /// Updates every piece once, with learning rate `lr`. The first step allocates the state, counted
   /// as OPTIMIZER. @throws Error naming a piece without gradient.
   void step(std::vector<Piece>& pieces, double lr);
-  /// The next step() takes every gradient times `factor`, with the bits of ops::scale(), without a
-  /// pass of its own over memory. The gradients stay as they are.
+  /// The next step(), and no later one, takes every gradient times `factor`, with the bits of
+  /// ops::scale(), without a pass of its own over memory. The gradients stay as they are.
   void scale_next_gradients(double factor) { gradient_factor_ = factor; }
   std::int64_t steps() const { return steps_; }
   void set_steps(std::int64_t steps) { steps_ = steps; }
@@ -47,7 +47,7 @@ class Optimizer {
   bool has_state(const std::string& key) const { return states_.contains(key); }
 
  private:
-  void update(Piece& piece, double lr);
+  void update(Piece& piece, double lr, double gradient_factor);
 
   const ops::OptimizerRow* row_;
   ops::OptimizerOptions options_;

@@ -124,7 +124,8 @@ struct Recipe {
   std::optional<bool> says_trained(const std::string& path) const;
   /// How a rank takes its share of a step's micro-batches.
   StepPlan plan() const;
-  /// Whether finish_gradients() multiplies sums to make means of them: not if `prescale` did.
+  /// Whether finish_gradients() multiplies sums to make means of them: not if `prescale` did. A
+  /// loss scale would be divided by as well.
   bool scales_sums() const { return plan().loss_scale * ranks * micro_steps != 1; }
   /// @throws RecipeError for the first values that do not fit together.
   void validate() const;

@@ -122,7 +122,7 @@ void check_ends(std::int64_t rows, std::int64_t few, const std::function<void(Ru
 constexpr std::int64_t kFew = 1000;
 constexpr std::int64_t kShort = 64, kShortRows = 8, kManyShort = kMany / kShort;
 constexpr std::int64_t kLong = 1 << 17, kManyLong = kMany / kLong;
-constexpr std::int64_t kOfParts = 8192;  // the longest rows of which 256 blocks sum parts
+constexpr std::int64_t kOfParts = 8192;  // the longest rows of which 512 blocks sum parts
 
 }  // namespace
 
@@ -231,11 +231,12 @@ TEST_CASE("kernels over rows reach more than 2^31 elements", "[kernels][stand-in
       auto rstd = each.make<float>(1, 4);
       OnDevice<BFloat16> weight(each.stream, values<BFloat16>(kOfParts, 5));
       OnDevice<BFloat16> dweight(each.stream, values<BFloat16>(kOfParts, 6));
-      OnDevice<float> scratch(each.stream, std::vector<float>(256 * kOfParts));
+      OnDevice<float> scratch(each.stream, std::vector<float>(512 * kOfParts));
       cuda::rms_norm_backward<BFloat16>(
           each.stream, dx, false, dweight.data, false, dout, x, weight.data, rstd, each.rows,
           kOfParts, {reinterpret_cast<std::byte*>(scratch.data), scratch.n * sizeof(float)});
       weight.free();
+      append(each.ends, dweight.read_back());
       dweight.free();
       scratch.free();
       dx.note(each.ends);

@@ -24,9 +24,9 @@ struct Rows {
 /// A part of a warp's four elements a lane, more of them, a block a row, whole fours of that; more
 /// rows than blocks of the weight's gradient take at once.
 const std::vector<Rows>& some_rows() {
-  static const std::vector<Rows> all = {{1, 1, 0},    {3, 31, 1},    {33, 64, 0},  {2, 130, 2},
-                                        {5, 257, 0},  {2, 1029, 0},  {2, 1032, 0}, {1100, 20, 0},
-                                        {2100, 4, 0}, {300, 1028, 0}};
+  static const std::vector<Rows> all = {{1, 1, 0},    {3, 31, 1},    {33, 64, 0},
+                                        {2, 130, 2},  {5, 257, 0},   {2, 1029, 0},
+                                        {2, 1032, 0}, {1100, 20, 0}, {5, 1028, 0}};
   return all;
 }
 
@@ -125,7 +125,7 @@ TEMPLATE_TEST_CASE("rms_norm on CUDA memory gives the CPU's values", "[kernels]"
 TEMPLATE_TEST_CASE("rms_norm's backward on CUDA memory sets, adds, and works in place", "[kernels]",
                    float, BFloat16, Float16) {
   for (const Rows& s : some_rows()) {
-    for (const std::int64_t parts : {0, 2, 256}) {
+    for (const std::int64_t parts : {0, 2, 512}) {
       check_backward<TestType>(s, false, s.skip == 0, parts);
       check_backward<TestType>(s, true, false, parts);
     }
@@ -157,7 +157,7 @@ TEST_CASE("the bits of rms_norm and its gradients do not depend on addresses", "
                        rstd.take({s.rows})};
       });
     };
-    for (const std::int64_t parts : {0, 256}) {
+    for (const std::int64_t parts : {0, 512}) {
       const Outputs aligned = at(0, parts), elsewhere = at(1, parts);
       for (std::size_t i = 0; i < aligned.size(); ++i) {
         CHECK(ops::equal_bits(aligned[i], elsewhere[i]));

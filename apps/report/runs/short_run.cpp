@@ -103,7 +103,8 @@ class RankRun {
       // In this order: compilers differ in which argument of a call they evaluate first, and the
       // picture of the memory would differ with them.
       const Tensor targets = tokens(step, j, 1);
-      cross_entropy(trained_.model()(Variable(tokens(step, j, 0))), targets).backward();
+      cross_entropy(trained_.model()(Variable(tokens(step, j, 0))), targets)
+          .backward(plan.loss_scale);
       trained_.gradients().end_micro_step();
     }
     trained_.gradients().finish_gradients();

@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kThreads)
   input_gradient(dx, add, dout, x, weight, rstd, row, width, [](auto...) {});
 }
 
-constexpr std::int64_t kMostParts = 256;    // of the rows: two for each multiprocessor of an H100
+constexpr std::int64_t kMostParts = 512;    // of the rows: four at once fill a multiprocessor
 constexpr std::int64_t kMostShared = 8192;  // columns times rows that a block has at once
 
 /// A row of sums has whole fours.

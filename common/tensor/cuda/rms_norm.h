@@ -19,7 +19,7 @@ void rms_norm(Stream stream, T* out, float* rstd, const T* x, const T* weight, s
 /// dx may be null (not needed), likewise dweight; dx may be dout. `add_dx` and `add_dweight` add
 /// to what they hold. Each column of dweight is summed in an order that the shape, the size of the
 /// scratch, and whether dx is needed decide.
-/// @param scratch  of the device, at a multiple of 16 bytes: 1024 times the width, to sum up to 256
+/// @param scratch  of the device, at a multiple of 16 bytes: 2048 times the width, to sum up to 512
 ///                 parts of the rows beside each other while dx is computed. With less there are
 ///                 fewer parts; without any, x and dout are read once more
 template <class T>
