@@ -38,7 +38,6 @@ double clip_factor(double norm, double max_norm) {
 }
 
 void scale_gradients(GradientEngine& engine, double factor) {
-  if (factor == 1) return;
   for (Piece& piece : engine.pieces()) ops::scale(piece.grad, factor);
 }
 

@@ -82,7 +82,7 @@ void LocalGradients::finish_gradients() {
     const double divisor = plan_.micro_steps * plan_.loss_scale;
     const AllocationScope scope(MemoryKind::unsharded_grad, entry.owner);
     const Tensor mean = cast(entry.accumulator.fold(), pieces_[i].param.dtype());
-    if (divisor != 1) ops::scale(mean, 1 / divisor);
+    ops::scale(mean, 1 / divisor);
     entry.variable.set_grad(mean);
     pieces_[i].grad = mean.view({mean.numel()});
   }

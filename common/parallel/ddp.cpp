@@ -237,7 +237,7 @@ void DdpGradients::finish_gradients() {
     const AllocationScope scope(MemoryKind::unsharded_grad, bucket->owner);
     const DType dtype = piece[-1].param.dtype();  // a bucket's masters have one
     const Tensor mean = cast(bucket->reductions.fold(), dtype);
-    if (divisor != 1) ops::scale(mean, 1 / divisor);
+    ops::scale(mean, 1 / divisor);
     piece -= static_cast<std::ptrdiff_t>(bucket->slots.size());
     for (std::size_t i = 0; i < bucket->slots.size(); ++i) {
       Slot& slot = bucket->slots[i];

@@ -262,7 +262,7 @@ void Zero2Gradients::finish_gradients() {
     for (const OwnedSlot& slot : bucket->slots) {
       optim::Piece& piece = pieces_[slot.piece];
       piece.grad = cast(sum.narrow(0, slot.at, slot.slice.numel), piece.param.dtype());
-      if (divisor != 1) ops::scale(piece.grad, 1 / divisor);
+      ops::scale(piece.grad, 1 / divisor);
     }
   }
 }

@@ -11,7 +11,7 @@ namespace {
 
 /// Blocks for which a multiprocessor must have registers: 48 for a thread. Left to itself, ptxas
 /// gives one kernel 32 on sm_100, with which it spills.
-constexpr int kUpdatesAtOnce = 5;
+[[maybe_unused]] constexpr int kUpdatesAtOnce = 5;  // the stand-in has no launch bounds
 
 /// The Math of optimizer_rules.h over one element.
 struct ElementMath {
