@@ -18,7 +18,6 @@
 #include <cstring>
 #include <ctime>
 #include <optional>
-#include <utility>
 
 namespace fsdp::launch {
 namespace {
@@ -98,9 +97,7 @@ class Processes {
     timespec time{1, 0};
     const int number = ::sigtimedwait(&awaited_, nullptr, &time);
     if (number > 0 && number != SIGCHLD) {
-      signal_all(number);
-      // The next second signal ends what does not listen.
-      if (std::exchange(was_asked_, true)) signal_all(SIGKILL);
+      signal_all(were_told_ ? SIGKILL : number);  // the second ends what does not listen
     }
     reap();
     if (failed_at_ && Clock::now() > *failed_at_ + kGrace) {
@@ -115,19 +112,20 @@ class Processes {
       processes_[place] = 0;
       if (WIFEXITED(status) && WEXITSTATUS(status) == 0) continue;
       const int number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-      if (!failed_at_) {
-        failed_at_ = Clock::now();
-        code_ = number == 0 ? WEXITSTATUS(status) : 128 + number;
-        if (number != 0 && !was_asked_) {
-          fmt::print(stderr, "unshard-launch: rank {} was ended by signal {} ({})\n",
-                     plan_.machine * plan_.ranks + static_cast<int>(place), number,
-                     ::strsignal(number));
-        }
+      // Those who have lost a rank may end, and be seen, before it: a signal is the cause even then.
+      const bool is_cause = number != 0 && !were_told_;
+      if (is_cause) {
+        fmt::print(stderr, "unshard-launch: rank {} was ended by signal {} ({})\n",
+                   plan_.machine * plan_.ranks + static_cast<int>(place), number,
+                   ::strsignal(number));
       }
+      if (!failed_at_ || is_cause) code_ = number == 0 ? WEXITSTATUS(status) : 128 + number;
+      if (!failed_at_) failed_at_ = Clock::now();
     }
   }
 
   void signal_all(int number) {
+    were_told_ = true;
     for (const pid_t each : processes_)
       if (each > 0) ::kill(each, number);
   }
@@ -138,7 +136,7 @@ class Processes {
   processes::Socket listener_;
   std::vector<pid_t> processes_;  // by place; 0 = it has ended
   std::optional<Clock::time_point> failed_at_;
-  bool was_asked_ = false;
+  bool were_told_ = false;  // to end, by a signal from here
   int code_ = 0;
 };
 

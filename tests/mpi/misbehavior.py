@@ -100,6 +100,16 @@ class Misbehavior(jobs.JobTest):
             self.assertIn("has lost rank 1: its process has ended without a word", said)
             self.assertIn("unshard-launch: rank 1 was ended by signal 9", said)
 
+    @unittest.skipUnless(jobs.IS_TCP, "mpirun reports as it likes")
+    def test_a_signal_is_named_though_another_rank_was_seen_to_end_before(self):
+        other = self.folder / "other"
+        code, said = self.run_job(2, program=["sh", "-c", (
+            f'if [ $RANK = 0 ]; then echo $$ >{other}.new; mv {other}.new {other}; exit 3; fi; '
+            f'until [ -e {other} ]; do :; done; while kill -0 $(cat {other}) 2>/dev/null; do :; '
+            'done; kill -9 $$')])
+        self.assertIn("unshard-launch: rank 1 was ended by signal 9", said)
+        self.assertEqual(code, 128 + signal.SIGKILL, said)
+
     def test_a_rank_that_ends_its_program_in_the_middle(self):
         code, said = self.run_mode("exits")
         self.assertNotEqual(code, 0, said)
