@@ -4,11 +4,10 @@
 
 The tree is copied to build/removals/tree and built in build/removals/build, so this tree and its
 builds stay as they are. For each site (removal_sites.py), the copy is built without that statement,
-and the tests on the stand-in run until one fails: those of test_cuda, then, for all sites that are
-left, those of test_cuda_fsdp, and then those of mpi_cuda, whose ranks are processes. Without MPI,
-what only these would notice is skipped. For each site, the output names the test that failed, or says
-SURVIVED. The exit code is 1 if a site survived that is not in EXEMPT, if one in EXEMPT did not, or
-if one cannot be built.
+and the tests on the stand-in run until one fails: those of test_cuda, test_cuda_fsdp and mpi_cuda,
+whose ranks are processes. Without MPI, what only these would notice is skipped. For each site, the
+output names the test that failed, or says SURVIVED. The exit code is 1 if a site survived that is not
+in EXEMPT, if one in EXEMPT did not, or if one cannot be built.
 
 About ten minutes on two processors. --only takes a regular expression for path:line: statement.
 """
@@ -39,6 +38,7 @@ TREE, BUILD, RUNS = FOLDER / "tree", FOLDER / "build", FOLDER / "runs"
 MPIRUN = shutil.which("mpirun")
 OF_PROCESSES = "mpi_cuda"
 PROGRAMS = ("test_cuda", "test_cuda_fsdp", *([OF_PROCESSES] if MPIRUN else []))
+Test = tuple[str, str]  # its program, and its name
 SECONDS = 240  # one test takes 20 at most
 
 # What is used by processes only.
@@ -94,38 +94,79 @@ def configure() -> None:
             "-DFSDP_WERROR=OFF", f"-DFSDP_MPI={'ON' if MPIRUN else 'OFF'}", "--log-level=NOTICE")
 
 
-def build(program: str, name: str, jobs: int) -> Path:
-    """Builds the copy. @returns a file of its own, for the next build may begin while it runs."""
-    run("cmake", "--build", BUILD, "-j", str(jobs), "--target", program)
+def build(name: str, jobs: int) -> dict[str, Path]:
+    """Builds the copy. @returns files of its own, for the next build may begin while they run."""
+    run("cmake", "--build", BUILD, "-j", str(jobs), "--target", *PROGRAMS)
     RUNS.mkdir(parents=True, exist_ok=True)
-    return Path(shutil.copy2(BUILD / "bin" / program, RUNS / f"{program}_{name}"))
+    return {program: Path(shutil.copy2(BUILD / "bin" / program, RUNS / f"{program}_{name}"))
+            for program in PROGRAMS}
 
 
-def first_failure(program: Path) -> str:
-    """The first test that fails, or nothing. Each runs alone: some failures end the process."""
+def fails(program: Path, test: str) -> str:
+    """What to say of the test if it fails, else nothing. It runs alone: some end the process."""
     command: list[str | Path] = [program]
     if program.name.startswith(OF_PROCESSES):
         command = ["sh", TREE / "common/scripts/mpirun.sh", MPIRUN or "mpirun", "4", program]
+    spec = re.sub(r'([\\,\[\]*"])', r"\\\1", test)
     try:
-        for case in verdicts.list_cases(program):
-            spec = re.sub(r'([\\,\[\]*"])', r"\\\1", case.name)
-            try:
-                done = subprocess.run([*command, spec], cwd=RUNS, timeout=SECONDS, check=False,
-                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-            except subprocess.TimeoutExpired:
-                return f"{case.name} (no end in {SECONDS} s)"
-            if done.returncode != 0:
-                return case.name
-            if re.search(rb"No tests? (ran|cases matched)", done.stdout):
-                raise RemovalError(f"{program} does not run its test '{case.name}'")
-        return ""
-    finally:
-        program.unlink()
+        done = subprocess.run([*command, spec], cwd=RUNS, timeout=SECONDS, check=False,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    except subprocess.TimeoutExpired:
+        return f"{test} (no end in {SECONDS} s)"
+    if done.returncode == 0 and re.search(rb"No tests? (ran|cases matched)", done.stdout):
+        raise RemovalError(f"{program} does not run its test '{test}'")
+    return test if done.returncode != 0 else ""
 
 
-def no_failure(program: Path) -> str:
-    program.unlink()
-    return ""
+class Tests:
+    """The tests of the tree as it is, in the order in which they will notice a removal soonest."""
+
+    def __init__(self, pool: ThreadPoolExecutor, jobs: int) -> None:
+        """Builds and runs all of them. @throws RemovalError if one fails"""
+        whole = build("as_it_is", jobs)
+        self.contents = {program: path.read_bytes() for program, path in whole.items()}
+        self.seconds: dict[Test, float] = {}
+        self.noticed: list[Test] = []  # that have failed without a statement, the latest at the end
+
+        def check_one(test: Test) -> None:
+            begin = time.monotonic()
+            if failed := fails(whole[test[0]], test[1]):
+                raise RemovalError(f"before anything is removed, this test of {test[0]} fails: "
+                                   f"{failed}")
+            self.seconds[test] = time.monotonic() - begin
+
+        tests = [(program, case.name) for program, path in whole.items()
+                 for case in verdicts.list_cases(path)]
+        try:
+            for _ in pool.map(check_one, tests):
+                pass
+        except RemovalError:
+            pool.shutdown(cancel_futures=True)
+            raise
+        finally:
+            for path in whole.values():
+                path.unlink()
+
+    def in_order(self) -> list[Test]:
+        """First those that have noticed other removals, from the latest on: one test mostly needs
+        several statements that stand beside each other. Then the quick ones."""
+        first = list(reversed(self.noticed))
+        return first + sorted(self.seconds.keys() - set(first), key=self.seconds.__getitem__)
+
+    def first_failure(self, programs: dict[str, Path]) -> str:
+        """Which test fails, or nothing. Removes the programs."""
+        # Not all that one program consists of is in the others.
+        changed = [program for program, path in programs.items()
+                   if path.read_bytes() != self.contents[program]]
+        try:
+            for test in self.in_order():
+                if test[0] in changed and (failed := fails(programs[test[0]], test[1])):
+                    self.noticed = [each for each in self.noticed if each != test] + [test]
+                    return f"{test[0]}: {failed}"
+            return ""
+        finally:
+            for path in programs.values():
+                path.unlink()
 
 
 def verdict(site: Site, failed: str) -> tuple[bool, str]:
@@ -136,24 +177,19 @@ def verdict(site: Site, failed: str) -> tuple[bool, str]:
     return reason is None, failed + (", though it is in EXEMPT" if reason else "")
 
 
-def results(program: str, sites: list[Site], jobs: int) -> Iterator[tuple[Site, str]]:
-    """Builds the program without each site, and runs the tests of some while it builds the next.
+def results(sites: list[Site], jobs: int) -> Iterator[tuple[Site, str]]:
+    """Builds the programs without each site, and runs the tests of some while it builds the next.
     @returns each site with the test that failed, or nothing"""
     waiting: list[tuple[Site, Future[str]]] = []
-    whole = build(program, "as_it_is", jobs)
-    contents = whole.read_bytes()
-    if failed := first_failure(whole):
-        raise RemovalError(f"before anything is removed, this test of {program} fails: {failed}")
     with ThreadPoolExecutor(jobs) as pool:
+        tests = Tests(pool, jobs)
         for number, site in enumerate(sites):
             source = TREE / site.path
             text = source.read_text(encoding="utf-8")
             try:
                 source.write_text(removal_sites.removed(text, site), encoding="utf-8")
-                built = build(program, str(number), jobs)
-                # Not all that one program consists of is in the other.
-                run_tests = first_failure if built.read_bytes() != contents else no_failure
-                waiting.append((site, pool.submit(run_tests, built)))
+                built = build(str(number), jobs)
+                waiting.append((site, pool.submit(tests.first_failure, built)))
             except RemovalError as error:
                 raise RemovalError(f"{site}\ncannot be built: {error}") from error
             finally:
@@ -176,18 +212,10 @@ def check(sites: list[Site], jobs: int) -> int:
     copy_tree()
     configure()
     wrong = 0
-    for program in PROGRAMS:
-        if not sites:
-            break
-        survived = []
-        for site, failed in results(program, sites, jobs):
-            if not failed and program != PROGRAMS[-1]:
-                survived.append(site)  # the next program's turn
-                continue
-            is_right, words = verdict(site, f"{program}: {failed}" if failed else "")
-            wrong += not is_right
-            print(f"{site}\n    {words}", flush=True)
-        sites = survived
+    for site, failed in results(sites, jobs):
+        is_right, words = verdict(site, failed)
+        wrong += not is_right
+        print(f"{site}\n    {words}", flush=True)
     return wrong
 
 

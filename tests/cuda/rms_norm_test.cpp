@@ -96,7 +96,8 @@ void check_backward(const Rows& s, bool add, bool in_place, std::int64_t parts) 
   ops::rms_norm_backward(dx, mode, dweight, mode, in_place ? dx : on_cpu(in.dout, dx.shape()),
                          on_cpu(in.x, dx.shape()), on_cpu(in.weight, {s.width}),
                          on_cpu(in.rstd, {s.rows}));
-  const Outputs outputs = in_plans(std::is_same_v<T, float>, [&](cudaStream_t stream) {
+  // The barriers are the same whether it sets or adds.
+  const Outputs outputs = in_plans(std::is_same_v<T, float> && !add, [&](cudaStream_t stream) {
     DeviceValues<T> to(stream, in_place ? in.dout : in.held, s.skip), dw(stream, in.held_weight, 0),
         dy(stream, in.dout, s.skip), x(stream, in.x, s.skip), w(stream, in.weight, 0);
     DeviceValues<float> rstd(stream, in.rstd, 0);
