@@ -125,6 +125,7 @@ test: ## Build and run every test (BACKEND=mpi, DEVICE=cuda: those of processes,
 	@$(if $(cuda),$(run-cuda-tests),$(call run-tests,$(tests)) $(if $(mpi),-L '^mpi$$'))
 
 test-%: ## Build and run the tests of one part: test-common, test-memory, test-schedule …
+	@test -d tests/$* || { echo "make test-$*: there is no such part; make help lists what there is"; exit 2; }
 	@$(if $(filter common faults program structure,$*),,$(written))
 	@$(install) build
 	@$(call configure,release)
@@ -155,8 +156,6 @@ test-integrated: ## Judge all of your tasks together, and name the wrong one
 race: ## After task 7: plan the fastest step you can, within the memory (TRACK=2: on one machine)
 	@$(written)
 	@$(install) build course
-	@$(call configure,release)
-	@$(call compile,release) race_judge $(if $(filter solution,$(IMPL)),race_policies,race_policy)
 	@$(course) race $(if $(TRACK),--track $(TRACK)) $(if $(IMPL),--impl $(IMPL))
 
 hint-%: ## Print a hint for a step, e.g. hint-4.2; LEVEL=1, 2 or 3

@@ -65,24 +65,28 @@ class Builder:
             return
         self._call(["cmake", "--preset", self.build.name, "--log-level=NOTICE"], self.root)
 
-    def make(self, *targets: str, show: bool = True) -> None:
-        """Builds targets. The compiler's words go to the terminal, unless `show` is false."""
+    def make(self, *targets: str, show: bool = True, tell: bool | None = None,
+             what: str = "") -> None:
+        """Builds targets. The compiler's words go to the terminal, unless `show` is false; so does
+        `what` is built for the first time and how far it is, unless `tell` (or else `show`) is."""
         self.configure()
         command = ["cmake", "--build", str(self.build), "-j", str(self.jobs), "--target", *targets]
-        if show and not all(self.program(target).is_file() for target in targets):
+        tell = show if tell is None else tell
+        if tell and not all(self.program(target).is_file() for target in targets):
             is_first = not any((self.build / "bin").glob("judge_task*"))
-            what = ("what is given, once: about three minutes of processor time, which two cores "
-                    "share" if is_first else
-                    "this task's programs, once: half a minute of processor time, or a minute")
+            what = what or (
+                "what is given, once: about five minutes of processor time, which two cores share"
+                if is_first else
+                "this task's programs, once: half a minute of processor time, or a minute")
             print(f"Building {what}. After that a save takes seconds.", flush=True)
         said: list[str] = []
         with subprocess.Popen(command, cwd=self.root, text=True, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT) as build:
             for line in build.stdout:
                 said.append(line)
-                if show:
+                if tell:
                     _show_progress(line)
-            if show and sys.stdout.isatty():
+            if tell and sys.stdout.isatty():
                 print(_CLEAR, end="", flush=True)  # a count that ended early, as [0/2]
         if build.returncode != 0:
             if show:

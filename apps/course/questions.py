@@ -266,6 +266,12 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
 
 
+def _open(options: argparse.Namespace) -> str:
+    asked = question_set.load(_task_of(options.file, options.task))
+    count = sum(question_form.read(options.file, asked).answers[each.id].is_open for each in asked)
+    return f", and {count} of {len(asked)} questions are not answered" if count else ""
+
+
 def _run(options: argparse.Namespace) -> int:
     if options.command in ("check", "grade") and options.file is None:
         if options.task is None:
@@ -273,8 +279,8 @@ def _run(options: argparse.Namespace) -> int:
         options.file = _file_in_tree(options.task)
     if options.command == "check":
         problems = check(options.file, options.task)
-        print("\n".join(problems) or f"{options.file}: the form is in order; answers are judged on "
-                                     f"submission")
+        print("\n".join(problems) or f"{options.file}: the form is in order{_open(options)}; answers "
+                                     "are judged on submission")
         return 1 if problems else 0
     if options.command == "grade":
         task = _task_of(options.file, options.task)

@@ -8,21 +8,26 @@ from __future__ import annotations
 import html
 import json
 import math
+import re
 import resource
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import builder
 import manifest
 import terminal
 
 CPU = 20  # seconds of a policy, per track
 MEMORY = 4 << 30  # bytes of its address space
-WALL_FACTOR = 6
+WALL = 600  # seconds by the clock, for one that waits: the processors may have other work
+_MOST_PRINTED = 40  # lines of a policy that are shown
+# What policy_main.cpp and the jail say last, perhaps behind what the policy printed.
+_REASON = re.compile(r"(?s)(.*)(race_policy: |jail: killed: )([^\n]*)\s*")
 PROGRAMS = manifest.ROOT / "build" / "release" / "bin"
 FOLDER = manifest.ROOT / "build" / "race"
 JUDGE = "race_judge"
@@ -51,24 +56,33 @@ def plan_here(program: Path, track: int) -> Plan:
 
     try:
         done = subprocess.run([str(program), "--track", str(track)], capture_output=True, text=True,
-                              errors="replace", check=False, timeout=WALL_FACTOR * CPU,
+                              errors="replace", check=False, timeout=WALL,
                               stdin=subprocess.DEVNULL, preexec_fn=limit)
-    except subprocess.TimeoutExpired:
-        return Plan(problem=f"the policy was not done after {WALL_FACTOR * CPU} s")
-    return plan_of(done.returncode, done.stdout, done.stderr)
+    except subprocess.TimeoutExpired as error:
+        said = error.stderr or b""  # bytes, whatever `text` says
+        return Plan("", f"the policy was not done after {WALL} s by the clock: does it wait for "
+                    "something?", said if isinstance(said, str) else said.decode("utf-8", "replace"))
+    made = plan_of(done.returncode, done.stdout, done.stderr)
+    if made.problem.startswith("the policy crashed"):
+        shown = program.relative_to(manifest.ROOT) if program.is_relative_to(manifest.ROOT) else program
+        return Plan("", f"{made.problem}; gdb --args {shown} --track {track} shows where", made.said)
+    return made
 
 
 def plan_of(code: int, printed: str, said: str) -> Plan:
     """What a policy handed over that ended with this exit code."""
-    last = (said.strip().splitlines() or [""])[-1].strip()[:300]
+    if code == 0:
+        return Plan(printed, "", said)
+    reason = f"the policy ended with exit code {code}"
     if code in (-signal.SIGXCPU, -signal.SIGKILL):
-        last = f"the policy used up its {CPU} s of processor time"
+        reason = f"the policy used up its {CPU} s of processor time"
     elif code < 0:
-        last = f"the policy crashed ({signal.Signals(-code).name})"
-    elif code != 0:
-        last = last.replace("jail: killed:", "the policy") or (
-            f"the policy ended with exit code {code}")
-    return Plan(printed, "" if code == 0 else last, said)
+        reason = f"the policy crashed ({signal.Signals(-code).name})"
+    elif (found := _REASON.fullmatch(said)) is not None:
+        said, speaker, reason = found.groups()
+        if speaker.startswith("jail"):
+            reason = f"the policy {reason}"
+    return Plan(printed, reason[:300], said)
 
 
 def judge(program: Path, track: int, plan: Plan, pictures: Path | None = None) -> dict:
@@ -93,16 +107,14 @@ def tracks(program: Path) -> list[dict]:
 
 
 def run(judging: Path, numbers: list[int], plan: Callable[[int], Plan], jobs: int,
-        pictures: Path | None = None) -> tuple[dict[int, dict], dict[int, Plan]]:
-    """Verdicts and plans by track."""
-    def one(track: int) -> tuple[Plan, dict]:
+        pictures: Path | None = None) -> Iterator[tuple[int, Plan, dict]]:
+    """Plans and judges tracks side by side. @returns each with its plan and its verdict, in order"""
+    def one(track: int) -> tuple[int, Plan, dict]:
         made = plan(track)
-        return made, judge(judging, track, made, pictures)
+        return track, made, judge(judging, track, made, pictures)
 
     with ThreadPoolExecutor(max(1, jobs)) as pool:
-        both = dict(zip(numbers, pool.map(one, numbers)))
-    return ({track: verdict for track, (_, verdict) in both.items()},
-            {track: made for track, (made, _) in both.items()})
+        yield from pool.map(one, numbers)
 
 
 def score(verdicts: dict[int, dict], count: int) -> float | None:
@@ -117,18 +129,21 @@ def _ms(ps: int) -> str:
     return f"{ps / 1e9:.3f} ms"
 
 
-def change(now: int, before: int | None) -> str:
-    """A step beside that of the last try."""
+def change(now: int, before: int | None, best: int | None = None) -> str:
+    """A step beside those of the last try and of the best one."""
     if before is None:
         return "the first time"
     if now == before:
-        return "as the last time"
-    share = abs(before - now) / before
-    percent = "less than 0.01 %" if share < 0.0001 else f"{100 * share:.2f} %"
-    return f"{percent} {'shorter' if now < before else 'longer'} than the last time"
+        words = "as the last time"
+    else:
+        share = abs(before - now) / before
+        percent = "less than 0.01 %" if share < 0.0001 else f"{100 * share:.2f} %"
+        words = f"{percent} {'shorter' if now < before else 'longer'} than the last time"
+    return words if best is None or now <= best else f"{words}; your best was {_ms(best)}"
 
 
-def table(track: dict, verdict: dict, before: int | None, whose: str) -> list[str]:
+def table(track: dict, verdict: dict, whose: str, before: int | None = None,
+          best: int | None = None) -> list[str]:
     """One track, one line per time."""
     bound = verdict["bound_ps"]
 
@@ -143,7 +158,7 @@ def table(track: dict, verdict: dict, before: int | None, whose: str) -> list[st
             f"  {'':<14} {'step':>12} {'bound/step':>11} {'peak':>13}"]
     step = verdict.get("step_ps")
     rows.append(line(whose, step, verdict.get("peak_bytes"),
-                     "" if step is None else change(step, before)))
+                     "" if step is None else change(step, before, best)))
     rows.append(line("plain FSDP", verdict["fsdp_ps"], verdict["fsdp_bytes"], ""))
     if "planner_ps" in verdict:
         rows.append(line("unshard-plan", verdict["planner_ps"], None, verdict["planner"]))
@@ -167,22 +182,36 @@ def page(title: str, blocks: list[tuple[list[str], list[Path]]], last: str) -> s
     return "\n".join([*parts, f"<p>{html.escape(last)}</p></html>\n"])
 
 
-def _last(path: Path) -> dict[str, int]:
+def _earlier(path: Path) -> tuple[dict[str, int], dict[str, int]]:
+    """The steps of the last try and of the best one, by track."""
     try:
-        return {str(key): int(step) for key, step in
-                json.loads(path.read_text(encoding="utf-8")).items()}
-    except (OSError, ValueError, AttributeError, TypeError):
-        return {}
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        return ({str(key): int(step) for key, step in kept["last"].items()},
+                {str(key): int(step) for key, step in kept["best"].items()})
+    except (OSError, ValueError, AttributeError, TypeError, KeyError):
+        return {}, {}
+
+
+def printed(said: str) -> list[str]:
+    """What a policy printed, as a table shows it."""
+    lines = said.rstrip().splitlines()
+    more = len(lines) - _MOST_PRINTED
+    return [*(["  It printed:"] if lines else []),
+            *("    " + line for line in lines[:_MOST_PRINTED]),
+            *([f"    … and {more} lines more"] if more > 0 else [])]
 
 
 def race(track: int | None, impl: str, jobs: int) -> int:
-    """make race, when its programs are built. 0: each plan that was asked for has a time."""
+    """make race. 0: each plan that was asked for has a time."""
     names = [POLICY]
     if impl == "solution":
         names = [f"race_{path.stem}" for path in
                  sorted((manifest.ROOT / "solutions" / "race").glob("*.cpp"))]
         if not names:
             raise RaceError("IMPL=solution: this kit has no policies but yours")
+    builder.Builder(build=PROGRAMS.parent, jobs=jobs).make(
+        JUDGE, *names, what="the engine and the judge, optimized, once: about ten minutes of "
+        "processor time, which two cores share")
     course = tracks(PROGRAMS / JUDGE)
     if track is not None and track not in [each["track"] for each in course]:
         raise RaceError(f"TRACK={track}: the tracks are 1 to {len(course)}")
@@ -195,20 +224,23 @@ def _race(name: str, asked: list[dict], count: int, jobs: int) -> int:
     whose = "your policy" if name == POLICY else short
     pictures = FOLDER / short
     pictures.mkdir(parents=True, exist_ok=True)
-    verdicts, plans = run(PROGRAMS / JUDGE, [each["track"] for each in asked],
-                          lambda track: plan_here(PROGRAMS / name, track), jobs, pictures)
     kept = FOLDER / f"{short}.json"
-    last = _last(kept)
-    blocks = []
-    for each in asked:
-        number = each["track"]
-        lines = table(each, verdicts[number], last.get(str(number)), whose)
-        if plans[number].said.strip() and not plans[number].problem:
-            lines += ["  It printed:", *("    " + line for line in
-                                         plans[number].said.rstrip().splitlines()[:40])]
+    last, best = _earlier(kept)
+    verdicts, blocks = {}, []
+    by_number = {each["track"]: each for each in asked}
+    for number, plan, verdict in run(PROGRAMS / JUDGE, list(by_number),
+                                     lambda track: plan_here(PROGRAMS / name, track), jobs, pictures):
+        verdicts[number] = verdict
+        key = str(number)
+        lines = table(by_number[number], verdict, whose, last.get(key), best.get(key))
+        lines += printed(plan.said)
         terminal.say(*lines, "")
         drawn = [pictures / f"track{number}_{what}.svg" for what in ("plan", "fsdp")]
-        blocks.append((lines, drawn if "step_ps" in verdicts[number] else []))
+        blocks.append((lines, drawn if "step_ps" in verdict else []))
+        if "step_ps" in verdict:
+            last[key] = verdict["step_ps"]
+            best[key] = min(best.get(key, last[key]), last[key])
+            kept.write_text(json.dumps({"last": last, "best": best}) + "\n", encoding="utf-8")
     reached = score(verdicts, count)
     said = (f"Score of {whose}: {reached:.4f}" if reached is not None else
             "The score is that of all tracks: make race" if len(asked) < count else
@@ -216,6 +248,4 @@ def _race(name: str, asked: list[dict], count: int, jobs: int) -> int:
     shown = FOLDER / f"{short}.html"
     shown.write_text(page(f"The race: {whose}", blocks, said), encoding="utf-8")
     terminal.say(f"{said}. Pictures of the steps: {shown.relative_to(manifest.ROOT)}")
-    steps = {str(number): each["step_ps"] for number, each in verdicts.items() if "step_ps" in each}
-    kept.write_text(json.dumps({**last, **steps}) + "\n", encoding="utf-8")
-    return 0 if len(steps) == len(asked) else 1
+    return 0 if all("step_ps" in each for each in verdicts.values()) else 1

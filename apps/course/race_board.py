@@ -81,9 +81,9 @@ def enter(policy: bytes, staging: Staging, jobs: int,
         return entry
     judging = race.PROGRAMS / race.JUDGE
     numbers = [each["track"] for each in race.tracks(judging)]
-    entry.verdicts, _ = race.run(
+    entry.verdicts = {track: verdict for track, _, verdict in race.run(
         judging, numbers, lambda track: plan_in_jail(built.runner, staging, track, seconds_left),
-        jobs)
+        jobs)}
     return entry
 
 

@@ -109,7 +109,8 @@ def submit(root: Path, course: manifest.Manifest, tools: builder.Builder) -> int
         (fresh / name).parent.mkdir(parents=True, exist_ok=True)
         (fresh / name).write_bytes(content)
     print(f"{len(found.files)} files, {len(data)} bytes packed. Now each task is compiled and judged "
-          "from a fresh unpack. On two cores that takes half a minute.\n", flush=True)
+          "from a fresh unpack. On two cores that takes half a minute, when all is built.\n",
+          flush=True)
     total = 0
     for task in course.tasks:
         points, note = _score(root, task, tools, fresh)
@@ -158,7 +159,7 @@ def _score(root: Path, task: manifest.Task, tools: builder.Builder,
         return 0, f"{missing[0]} is missing"
     target = runner_target(tools, task)
     try:
-        tools.make(target, f"judge_task{task.number}", show=False)
+        tools.make(target, f"judge_task{task.number}", show=False, tell=True)
         runner = tools.runner(target, task.folder, {name: folder / name for name in task.files},
                               fresh / f"task{task.number}")
     except builder.BuildError as error:

@@ -1,6 +1,7 @@
 #include "race/judge.h"
 
 #include "base/check.h"
+#include "base/todo.h"
 #include "device/context.h"
 #include "plan/choices.h"
 #include "plan/evaluator.h"
@@ -14,6 +15,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
 #include <utility>
@@ -121,6 +123,19 @@ std::optional<Planned> best_of_planner(const PaperTrack& paper) {
   return best;
 }
 
+std::string refusal(const std::function<std::string()>& run) {
+  try {
+    return run();
+  } catch (const Error& error) {
+    return error.what();
+  } catch (const TodoError& error) {
+    return fmt::format(
+        "a block can be checkpointed once task 8 does it, and {}. Until then, plan "
+        "no checkpoint",
+        as_sentence(error));
+  }
+}
+
 Verdict judge(const Track& track, const std::string& text) {
   const PaperTrack paper(track);
   Verdict verdict{.track = &track,
@@ -129,21 +144,16 @@ Verdict judge(const Track& track, const std::string& text) {
                   .fsdp = measure(track, nullptr),
                   .planner = best_of_planner(paper),
                   .bound = bound_of(paper)};
-  try {
+  verdict.refused = refusal([&] {
     const Plan plan = plan_from_json(text);
     check_plan(plan, paper.modules());
     verdict.plan = measure(track, &plan);
-    if (verdict.plan.peak_bytes > track.memory_bytes) {
-      verdict.refused = fmt::format(
-          "the plan holds {} bytes at its peak, and a rank has {}: keep fewer units, gather fewer "
-          "ahead, or checkpoint blocks",
-          verdict.plan.peak_bytes, track.memory_bytes);
-      return verdict;
-    }
-    verdict.refused = difference_in_bits(track, plan);
-  } catch (const Error& error) {
-    verdict.refused = error.what();
-  }
+    if (verdict.plan.peak_bytes <= track.memory_bytes) return difference_in_bits(track, plan);
+    return fmt::format(
+        "the plan holds {} bytes at its peak, and a rank has {}: keep fewer units, gather fewer "
+        "ahead, or checkpoint blocks",
+        verdict.plan.peak_bytes, track.memory_bytes);
+  });
   return verdict;
 }
 

@@ -9,6 +9,7 @@
 #include "report/run_record.h"
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -35,6 +36,10 @@ struct Planned {
   std::string what;  ///< "reshard always, prefetch 1, checkpoints"
 };
 std::optional<Planned> best_of_planner(const PaperTrack& paper);
+
+/// Why a plan has no time: what `run` returns, or the error that it throws; "" if it has one. A plan
+/// may need steps of task 8 that are not written.
+std::string refusal(const std::function<std::string()>& run);
 
 struct Verdict {
   const Track* track = nullptr;

@@ -7,14 +7,34 @@
 #include "race/plan_walk.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstddef>
+#include <cstdio>
+#include <exception>
+#include <new>
 #include <string>
 #include <string_view>
 
 namespace fsdp::race {
 namespace {
+
+/// The policy's plan. What it throws is its author's to mend, and no fault of this program.
+Plan planned(const Problem& problem) {
+  try {
+    return plan(problem);
+  } catch (const std::bad_alloc&) {
+    rlimit limit{};
+    getrlimit(RLIMIT_AS, &limit);
+    throw Error(
+        fmt::format("the policy has no memory left: it may have {} MiB", limit.rlim_cur >> 20));
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw Error(fmt::format("the policy has thrown an exception: {}", error.what()));
+  }
+}
 
 int run(int argc, char** argv) {
   int track = 1;
@@ -26,8 +46,9 @@ int run(int argc, char** argv) {
   const int output = dup(STDOUT_FILENO);
   FSDP_CHECK(output >= 0 && dup2(STDERR_FILENO, STDOUT_FILENO) >= 0,
              "the standard output cannot be set apart");
+  std::setvbuf(stdout, nullptr, _IONBF, 0);  // what it prints is seen however it ends
   const PaperTrack paper(track_of(track));
-  const Plan made = plan(paper.problem());
+  const Plan made = planned(paper.problem());
   std::string text = to_json(made) + "\n";
   if (estimates) {
     const Estimate estimate = paper.estimate(made);

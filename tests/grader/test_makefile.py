@@ -70,6 +70,11 @@ class Makefile(unittest.TestCase):
         self.assertIn(f'-DFSDP_RUN="{ROOT}/apps/examples/own_model.cpp"', done.stdout)
         self.assertRegex(done.stdout, r" 2 build/mpi/bin/unshard-run 2")
 
+    def test_a_part_that_does_not_exist_is_named(self) -> None:
+        done = make("test-taks1")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("make test-taks1: there is no such part", done.stdout)
+
     def test_installing_needs_a_folder(self) -> None:
         done = make("install")
         self.assertEqual(done.returncode, 2)

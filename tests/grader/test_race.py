@@ -3,6 +3,7 @@
 import stat
 import tempfile
 import unittest
+import unittest.mock
 from pathlib import Path
 
 import course_path  # noqa: F401  must come first
@@ -37,11 +38,33 @@ class Process(unittest.TestCase):
         self.assertEqual(plan, race.Plan("--track 3\n", "", "thinking\n"))
 
     def test_how_it_ended_is_said(self) -> None:
-        for script, said in (("echo broken >&2; exit 1", "broken"), ("exit 3", "exit code 3"),
-                             ("kill -SEGV $$", "crashed (SIGSEGV)"),
+        for script, said in (("echo race_policy: broken >&2; exit 1", "broken"),
+                             ("exit 3", "exit code 3"),
+                             ("kill -SEGV $$", "crashed (SIGSEGV); gdb --args "),
                              ("kill -XCPU $$", "used up its 20 s of processor time")):
             with self.subTest(script):
                 self.assertIn(said, self.run_as_policy(f"echo '{{}}'; {script}").problem)
+
+    def test_what_it_printed_is_kept_apart_from_how_it_ended(self) -> None:
+        for script in ("exit 1", "kill -SEGV $$", "kill -XCPU $$"):
+            with self.subTest(script):
+                self.assertEqual(self.run_as_policy(f"printf here >&2; {script}").said, "here")
+        for said in ("", "a\n", "a\nhere", "race_policy: here", "jail: killed: here\n"):
+            plan = race.plan_of(1, "", f"{said}race_policy: broken\n")
+            self.assertEqual((plan.problem, plan.said), ("broken", said))
+
+    def test_one_that_does_not_end_is_ended(self) -> None:
+        with unittest.mock.patch.object(race, "WALL", 0.2):
+            plan = self.run_as_policy("printf here >&2; while :; do :; done")
+        self.assertIn("not done after 0.2 s by the clock", plan.problem)
+        self.assertEqual(plan.said, "here")
+
+    def test_much_that_it_printed_is_cut_visibly(self) -> None:
+        self.assertEqual(race.printed(" \n"), [])
+        lines = race.printed("x\n" * 50)
+        self.assertEqual(lines[:2], ["  It printed:", "    x"])
+        self.assertEqual(lines[-1], "    … and 10 lines more")
+        self.assertEqual(len(lines), 42)
 
     def test_a_stranger_plans_in_a_jail(self) -> None:
         staging = build_submission.Staging.make(manifest.load())
@@ -70,11 +93,16 @@ class Tables(unittest.TestCase):
         self.assertEqual(race.change(100, 100), "as the last time")
         self.assertEqual(race.change(100, None), "the first time")
 
+    def test_the_best_so_far(self) -> None:
+        self.assertEqual(race.change(90, 100, 90), "10.00 % shorter than the last time")
+        self.assertEqual(race.change(100_000_000_000, 100_000_000_000, 80_000_000_000),
+                         "as the last time; your best was 80.000 ms")
+
     def test_a_track(self) -> None:
-        lines = race.table(TRACKS[0], verdict(80), 100, "your policy")
+        lines = race.table(TRACKS[0], verdict(80), "your policy", 100)
         self.assertIn("0.750", lines[2])
         self.assertIn("20.00 % shorter", lines[2])
-        lines = race.table(TRACKS[0], verdict(None), 100, "your policy")
+        lines = race.table(TRACKS[0], verdict(None), "your policy", 100)
         self.assertIn("no time", lines[2])
         self.assertEqual(lines[-1], "  No time: over the memory")
 

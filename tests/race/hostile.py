@@ -17,8 +17,9 @@ SAID = {
     "faster_machine": "bytes at its peak, and a rank has",
     "forged_result": "a plan has no such field; it has units alone",
     "hidden_gathers": "bytes at its peak, and a rank has",
-    "much_memory": "no memory left",
+    "much_memory": "no memory left: it may have 1024 MiB",
     "no_plan": "no plan over",
+    "throws": "the policy has thrown an exception: of its own",
     "two_plans": "the plan is not JSON",
 }
 

@@ -1,4 +1,5 @@
 // A plan as text, and what is refused: each message names the field and the remedy.
+#include "base/todo.h"
 #include "race/judge.h"
 #include "race/plan_text.h"
 #include "race/plans.h"
@@ -74,6 +75,14 @@ TEST_CASE("A plan over the memory limit has no time, and one within it has") {
   --track.memory_bytes;
   const race::Verdict verdict = race::judge(track, race::to_json(plan));
   CHECK_THAT(verdict.refused, contains("at its peak, and a rank has"));
+}
+
+TEST_CASE("A plan that needs an unwritten step of task 8 has no time, and the step is named") {
+  CHECK(race::refusal([] { return std::string(); }) == "");
+  CHECK(race::refusal([]() -> std::string { throw Error("other bits"); }) == "other bits");
+  const std::string said = race::refusal([]() -> std::string { todo("8.4"); });
+  CHECK_THAT(said, contains("step 8.4 is not written yet"));
+  CHECK_THAT(said, contains("make test-task8 ONLY=8.4 tests it. Until then, plan no checkpoint"));
 }
 
 }  // namespace fsdp::testing::race_plans
