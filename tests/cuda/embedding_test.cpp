@@ -1,6 +1,7 @@
 // The kernels of tensor/cuda/embedding.cu against the CPU's, bit for bit.
 #include "tensor/cuda/embedding.h"
 
+#include "cuda/few_plans.h"
 #include "cuda/indices.h"
 
 using namespace cuda_test;
@@ -91,6 +92,29 @@ TEMPLATE_TEST_CASE("embedding's backward on CUDA memory adds in token order, as 
     check_backward<TestType>(s, true);
     for (const bool add : {false, true}) check_backward<TestType>(s, add, s.vocabulary / 2);
   }
+}
+
+TEST_CASE("a token that stands first beyond two chunks is found there once", "[kernels]") {
+  const Lookup s{2100, 4, 2, 0};
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(s.rows));  // a chunk has 1024
+  tokens[2060] = tokens[2099] = 1;
+  const auto dout = gradient_thirds<float>(s.rows * s.width);
+  const Tensor expected = Tensor::empty({s.vocabulary, s.width});
+  ops::embedding_backward(expected, on_cpu(dout, {s.rows, s.width}), on_cpu(tokens, {s.rows}),
+                          ops::Write::set);
+  const Outputs outputs = in_one_plan([&](cudaStream_t stream) {
+    DeviceValues<float> to(stream, values<float>(s.vocabulary * s.width, 1), 0),
+        dy(stream, dout, 0);
+    DeviceValues<std::int32_t> at(stream, tokens, 0);
+    DeviceError error(stream);
+    fsdp::cuda::embedding_backward(stream, to.data(), dy.data(), at.data(), s.rows, s.width,
+                                   s.vocabulary, -1, false, error.data());
+    error.expect_none();
+    dy.drop();
+    at.drop();
+    return Outputs{to.take({s.vocabulary, s.width})};
+  });
+  CHECK(ops::equal_bits(outputs[0], expected));
 }
 
 TEST_CASE("the first token outside the vocabulary is reported and has no effect", "[kernels]") {

@@ -63,7 +63,7 @@ __device__ bool any_of_block(bool value) {
 }
 
 /// Lists the rows of a chunk that a thread has found, `mine`, in their order; how many they are.
-/// The list is there after a barrier.
+/// The list is there after a barrier; the barrier in here ends all reading of the list before.
 __device__ int list_rows(int (&listed)[kChunk], unsigned mine) {
   __shared__ int of_warps[kWarps];
   const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -125,7 +125,6 @@ __global__ void __launch_bounds__(kThreads)
           }
         },
         width, dout);
-    __syncthreads();
   }
   store_four(dtable + token * width + column, sums, left);
 }
