@@ -93,7 +93,9 @@ TEST_CASE("what NCCL reports of one group ends the collectives of all groups tog
     if (group.rank() == 1) cuda_on_host::break_links();
     for (;;) group.barrier(kLabel).wait();  // until somebody has looked
   });
-  CHECK_THAT(message, contains("NCCL reports that a collective has failed on cuda:"));
+  // A rank may still be about to connect.
+  CHECK_THAT(message, contains("NCCL reports that a collective has failed on cuda:") ||
+                          contains("NCCL could not connect cuda:"));
 }
 
 TEST_CASE("a process whose device fails leaves no other waiting for it") {
