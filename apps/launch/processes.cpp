@@ -112,7 +112,7 @@ class Processes {
       processes_[place] = 0;
       if (WIFEXITED(status) && WEXITSTATUS(status) == 0) continue;
       const int number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-      // Those who have lost a rank may end, and be seen, before it: a signal is the cause even then.
+      // Those who have lost a rank may end, and be seen, before it: a signal is the cause then too.
       const bool is_cause = number != 0 && !were_told_;
       if (is_cause) {
         fmt::print(stderr, "unshard-launch: rank {} was ended by signal {} ({})\n",

@@ -37,8 +37,8 @@ struct Planned {
 };
 std::optional<Planned> best_of_planner(const PaperTrack& paper);
 
-/// Why a plan has no time: what `run` returns, or the error that it throws; "" if it has one. A plan
-/// may need steps of task 8 that are not written.
+/// Why a plan has no time: what `run` returns, or the error that it throws; "" if it has one. A
+/// plan may need steps of task 8 that are not written.
 std::string refusal(const std::function<std::string()>& run);
 
 struct Verdict {
