@@ -210,7 +210,7 @@ def race(track: int | None, impl: str, jobs: int) -> int:
         if not names:
             raise RaceError("IMPL=solution: this kit has no policies but yours")
     builder.Builder(build=PROGRAMS.parent, jobs=jobs).make(
-        JUDGE, *names, what="the engine and the judge, optimized, once: about ten minutes of "
+        JUDGE, *names, what="the engine and the judge, optimized, once: a quarter of an hour of "
         "processor time, which two cores share")
     course = tracks(PROGRAMS / JUDGE)
     if track is not None and track not in [each["track"] for each in course]:
