@@ -67,8 +67,8 @@ class Builder:
 
     def make(self, *targets: str, show: bool = True, tell: bool | None = None,
              what: str = "") -> None:
-        """Builds targets. The compiler's words go to the terminal, unless `show` is false; so does
-        `what` is built for the first time and how far it is, unless `tell` (or else `show`) is."""
+        """Builds targets. `show`: the compiler's words go to the terminal. `tell`, by default the
+        same: so does how far it is and, the first time, `what` is built."""
         self.configure()
         command = ["cmake", "--build", str(self.build), "-j", str(self.jobs), "--target", *targets]
         tell = show if tell is None else tell

@@ -39,7 +39,7 @@ MPIRUN = shutil.which("mpirun")
 OF_PROCESSES = "mpi_cuda"
 PROGRAMS = ("test_cuda", "test_cuda_fsdp", *([OF_PROCESSES] if MPIRUN else []))
 Test = tuple[str, str]  # its program, and its name
-SECONDS = 240  # one test takes 20 at most
+SECONDS = 240  # one test takes a minute at most
 
 # What is used by processes only.
 NEED_MPI = ("common/comm/cuda/process_plane.cpp", "common/comm/processes/backend.cpp")
