@@ -12,9 +12,7 @@ import question_set
 
 def unanswered(root: Path, task: manifest.Task) -> int:
     """How many of a task's questions have no value in answers.toml; all, if it cannot be read."""
-    asked = question_set.load(task.number)
-    form = question_form.read(_path(root, task), asked)
-    return sum(form.answers[question.id].is_open for question in asked)
+    return questions.unanswered(_path(root, task), task.number)
 
 
 def reminder(root: Path, task: manifest.Task) -> str:

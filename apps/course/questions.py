@@ -266,10 +266,11 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
 
 
-def _open(options: argparse.Namespace) -> str:
-    asked = question_set.load(_task_of(options.file, options.task))
-    count = sum(question_form.read(options.file, asked).answers[each.id].is_open for each in asked)
-    return f", and {count} of {len(asked)} questions are not answered" if count else ""
+def unanswered(path: Path, task: int) -> int:
+    """How many of a task's questions have no value in this file; all, if it cannot be read."""
+    asked = question_set.load(task)
+    form = question_form.read(path, asked)
+    return sum(form.answers[question.id].is_open for question in asked)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -279,8 +280,10 @@ def _run(options: argparse.Namespace) -> int:
         options.file = _file_in_tree(options.task)
     if options.command == "check":
         problems = check(options.file, options.task)
-        print("\n".join(problems) or f"{options.file}: the form is in order{_open(options)}; answers "
-                                     "are judged on submission")
+        count = unanswered(options.file, _task_of(options.file, options.task))
+        left = f", with {count} question{'s' * (count > 1)} not answered" if count else ""
+        print("\n".join(problems) or f"{options.file}: the form is in order{left}; answers are judged "
+                                     "on submission")
         return 1 if problems else 0
     if options.command == "grade":
         task = _task_of(options.file, options.task)

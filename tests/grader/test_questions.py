@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import tempfile
 import unittest
 from fractions import Fraction
@@ -295,7 +296,12 @@ class CommandLine(Case):
         self.assertEqual(self.run_main("solve", "--task", "4", "--id", ME, "--output", file)[0], 0)
         code, said = self.run_main("check", file, "--task", "4")
         self.assertEqual(code, 0, said)
-        self.assertIn("form is in order", said)
+        self.assertIn("form is in order; answers", said)
+        blank = re.sub(r"(?m)^value = .*$", 'value = ""', self.file.read_text(encoding="utf-8"), count=1)
+        self.file.write_text(blank, encoding="utf-8")
+        said = self.run_main("check", file, "--task", "4")[1]
+        self.assertIn("in order, with 1 question not answered", said)
+        self.assertEqual(self.run_main("solve", "--task", "4", "--id", ME, "--output", file)[0], 0)
         self.assertIn("4.q2  1/1  right.", self.run_main("grade", file, "--task", "4")[1])
         said = self.run_main("grade", file, "--task", "4", "--submitter", "x")[1]
         self.assertIn("4.q2  0/1", said)
