@@ -1,8 +1,10 @@
 """Tests of tests/cuda/removals.py and what finds its sites, without a build."""
 
+import itertools
 import sys
 import unittest
 import unittest.mock
+from pathlib import Path
 
 import course_path  # noqa: F401  must come first
 import manifest
@@ -100,6 +102,26 @@ class ExemptTest(unittest.TestCase):
             self.assertEqual(removals.verdict(other, ""), (False, "SURVIVED"))
             self.assertEqual(removals.verdict(other, "x"), (True, "x"))
             self.assertFalse(removals.verdict(site, "x")[0])
+
+
+class FailureTest(unittest.TestCase):
+    def failing(self, runs: set[int]) -> str:
+        """What fails_again() says of a test that fails in these of its runs, from 1 on."""
+        count = itertools.count(1)
+        with unittest.mock.patch.object(removals, "fails",
+                                        lambda _, test: test if next(count) in runs else ""):
+            return removals.fails_again(Path("test_cuda"), "a test")
+
+    def test_counts_if_it_comes_again(self):
+        self.assertEqual(self.failing(set()), "")
+        self.assertEqual(self.failing({1, 2}), "a test")
+        self.assertEqual(self.failing({1, removals.TRIES}), "a test")
+        self.assertEqual(self.failing({1}), "")
+
+    def test_that_does_not_end_counts_at_once(self):
+        with unittest.mock.patch.object(removals, "fails", side_effect=["a test (no end in 9 s)"]):
+            self.assertEqual(removals.fails_again(Path("test_cuda"), "a test"),
+                             "a test (no end in 9 s)")
 
 
 if __name__ == "__main__":
