@@ -1,6 +1,5 @@
 #include "race/executor.h"
 
-#include "autograd/node.h"
 #include "base/check.h"
 #include "race/plan_text.h"
 #include "task8_beyond/checkpoint.h"
@@ -37,17 +36,16 @@ PlanExecutor::PlanExecutor(const Plan& plan, ShardedModel& model) {
     for (const std::string& each : unit.before_backward) {
       gathers.backward.push_back(&model.unit(each));
     }
-    if (unit.keep || unit.module == kRoot) continue;
-    // After the unit's own hooks, which keep it.
-    const int hook = sharded.module().register_forward_hook([&sharded](nn::Module&) {
-      if (grad_enabled()) sharded.reshard();
-    });
-    hooks_.emplace_back(&sharded.module(), hook);
+    if (unit.module == kRoot) continue;
+    const ReshardAfterForward of_model = sharded.options().reshard_after_forward;
+    ReshardAfterForward rule = ReshardAfterForward::always();
+    if (unit.keep) rule = ReshardAfterForward::never();
+    if (unit.keep_part && of_model.is_within()) rule = of_model;  // else too few ranks
+    sharded.set_options({.reshard_after_forward = rule});
   }
 }
 
 PlanExecutor::~PlanExecutor() {
-  for (const auto& [module, hook] : hooks_) module->remove_hook(hook);
   for (ShardedUnit* unit : scheduled_) unit->scheduler = nullptr;
 }
 

@@ -8,7 +8,6 @@
 #include "task7_integration/integration.h"
 
 #include <map>
-#include <utility>
 #include <vector>
 
 namespace fsdp::race {
@@ -20,9 +19,8 @@ nn::Module& module_named(nn::TransformerLM& model, const std::string& name);
 /// is sharded.
 void prepare(nn::TransformerLM& model, const Plan& plan);
 
-/// Stands in the units' slot for a scheduler, where the Prefetcher would, and reshards after
-/// forward the units that the plan does not keep. The model is sharded with reshard_after_forward =
-/// never, and without a Prefetcher.
+/// Stands in the units' slot for a scheduler, where the Prefetcher would, and tells each unit what
+/// to do after its forward. The model is sharded with parts_of(plan), and without a Prefetcher.
 class PlanExecutor final : public UnshardScheduler {
  public:
   PlanExecutor(const Plan& plan, ShardedModel& model);
@@ -39,7 +37,6 @@ class PlanExecutor final : public UnshardScheduler {
   };
   std::map<const ShardedUnit*, Gathers> gathers_;
   std::vector<ShardedUnit*> scheduled_;
-  std::vector<std::pair<nn::Module*, int>> hooks_;
 };
 
 }  // namespace fsdp::race

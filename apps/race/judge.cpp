@@ -38,7 +38,7 @@ report::ShortRun run_of(const nn::TransformerConfig& model, const paper::MemoryO
     };
     return run;
   }
-  run.recipe.sharding.reshard_after_forward = ReshardAfterForward::never();
+  run.recipe.sharding.reshard_after_forward = parts_of(*plan, run.recipe.ranks);
   run.recipe.sharding.prefetch_depth = 0;
   run.before_sharding = [plan](nn::TransformerLM& made) { prepare(made, *plan); };
   run.after_sharding = [=](strategies::TrainedModel& trained) -> std::shared_ptr<void> {
@@ -146,7 +146,7 @@ Verdict judge(const Track& track, const std::string& text) {
                   .bound = bound_of(paper)};
   verdict.refused = refusal([&] {
     const Plan plan = plan_from_json(text);
-    check_plan(plan, paper.modules());
+    check_plan(plan, paper.modules(), track.ranks);
     verdict.plan = measure(track, &plan);
     if (verdict.plan.peak_bytes <= track.memory_bytes) return difference_in_bits(track, plan);
     return fmt::format(

@@ -17,6 +17,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kMostBytes = 1 << 20;
+constexpr int kMostNeighbors = 1 << 20;
 
 [[noreturn]] void refuse(const std::string& field, const std::string& why) {
   throw InputError(fmt::format("the plan's {}: {}", field, why));
@@ -30,6 +31,13 @@ std::string field_of(std::size_t unit, const std::string& key = "") {
 std::string name_at(const std::string& field, const json& value) {
   if (!value.is_string()) refuse(field, io::shown(value) + " is no name of a module");
   return value.get<std::string>();
+}
+
+int count_at(const std::string& field, const json& value) {
+  if (!value.is_number_integer() || value < 0 || value > kMostNeighbors) {
+    refuse(field, io::shown(value) + "; write a number of ranks");
+  }
+  return value.get<int>();
 }
 
 bool flag_at(const std::string& field, const json& value) {
@@ -55,6 +63,8 @@ Unit unit_at(std::size_t place, const json& value) {
       unit.module = name_at(field, each);
     } else if (key == "keep") {
       unit.keep = flag_at(field, each);
+    } else if (key == "keep_part") {
+      unit.keep_part = flag_at(field, each);
     } else if (key == "checkpoint") {
       unit.checkpoint = flag_at(field, each);
     } else if (key == "before_forward") {
@@ -63,8 +73,8 @@ Unit unit_at(std::size_t place, const json& value) {
       unit.before_backward = names_at(field, each);
     } else {
       refuse(field_of(place),
-             fmt::format("a unit has no {}; it has module, keep, checkpoint, before_forward and "
-                         "before_backward",
+             fmt::format("a unit has no {}; it has module, keep, keep_part, checkpoint, "
+                         "before_forward and before_backward",
                          printable(key)));
     }
   }
@@ -78,11 +88,12 @@ std::string to_json(const Plan& plan) {
   for (const Unit& each : plan.units) {
     units.push_back({{"module", each.module},
                      {"keep", each.keep},
+                     {"keep_part", each.keep_part},
                      {"checkpoint", each.checkpoint},
                      {"before_forward", each.before_forward},
                      {"before_backward", each.before_backward}});
   }
-  return json{{"units", std::move(units)}}.dump();
+  return json{{"units", std::move(units)}, {"neighbors", plan.neighbors}}.dump();
 }
 
 Plan plan_from_json(std::string_view text) {
@@ -101,18 +112,42 @@ Plan plan_from_json(std::string_view text) {
         fmt::format("the plan {}; a policy only returns it from plan()", error.what()));
   }
   if (!read.is_object()) throw InputError("the plan is no JSON object");
+  Plan plan;
   for (const auto& [key, value] : read.items()) {
     if (key == "units" && value.is_array()) continue;
-    refuse(printable(key),
-           key == "units" ? "is no list of units" : "a plan has no such field; it has units alone");
+    if (key != "neighbors") {
+      refuse(printable(key), key == "units"
+                                 ? "is no list of units"
+                                 : "a plan has no such field; it has units and neighbors");
+    }
+    plan.neighbors = count_at(key, value);
   }
-  Plan plan;
   if (!read.contains("units")) return plan;
   for (const json& each : read["units"]) plan.units.push_back(unit_at(plan.units.size(), each));
   return plan;
 }
 
-void check_plan(const Plan& plan, const std::vector<Module>& modules) {
+namespace {
+
+/// @throws InputError unless the plan's ranks can keep parts, or none does
+void check_neighbors(const Plan& plan, int ranks) {
+  if (plan.neighbors == 0 && std::ranges::none_of(plan.units, &Unit::keep_part)) return;
+  std::vector<int> allowed;
+  for (int s = 2; s < ranks; ++s) {
+    if (ranks % s == 0) allowed.push_back(s);
+  }
+  if (std::ranges::find(allowed, plan.neighbors) != allowed.end()) return;
+  const std::string remedy =
+      allowed.empty()
+          ? "write 0, and let no unit keep a part"
+          : fmt::format("use {}, or 0 and no unit that keeps a part", fmt::join(allowed, " or "));
+  refuse("neighbors",
+         fmt::format("{} of {} ranks cannot share a unit; {}", plan.neighbors, ranks, remedy));
+}
+
+}  // namespace
+
+void check_plan(const Plan& plan, const std::vector<Module>& modules, int ranks) {
   std::set<std::string> units;
   for (std::size_t i = 0; i < plan.units.size(); ++i) {
     const Unit& unit = plan.units[i];
@@ -122,10 +157,13 @@ void check_plan(const Plan& plan, const std::vector<Module>& modules) {
     }
     const auto module = std::ranges::find(modules, unit.module, &Module::name);
     if (unit.module == kRoot) {
-      if (unit.keep || unit.checkpoint) {
-        refuse(field_of(i), "the root is always kept and never checkpointed; leave both false");
+      if (unit.keep || unit.keep_part || unit.checkpoint) {
+        refuse(field_of(i), "the root is always kept and never checkpointed; leave these false");
       }
       continue;
+    }
+    if (unit.keep && unit.keep_part) {
+      refuse(field_of(i), fmt::format("{} is kept, and a part of it too; choose one", name));
     }
     if (module == modules.end()) {
       refuse(field_of(i, "module"),
@@ -137,6 +175,7 @@ void check_plan(const Plan& plan, const std::vector<Module>& modules) {
              fmt::format("{} is no block; only modules with is_block can be checkpointed", name));
     }
   }
+  check_neighbors(plan, ranks);
   const bool has_root =
       std::ranges::any_of(modules, [&](const Module& each) { return !units.contains(each.name); });
   if (units.size() == (units.contains(kRoot) ? 1U : 0U)) {
@@ -157,6 +196,13 @@ void check_plan(const Plan& plan, const std::vector<Module>& modules) {
       }
     }
   }
+}
+
+ReshardAfterForward parts_of(const Plan& plan, int ranks) {
+  for (int s = std::min(plan.neighbors, ranks - 1); s > 1; --s) {
+    if (ranks % s == 0) return ReshardAfterForward::within(s);
+  }
+  return ReshardAfterForward::never();
 }
 
 }  // namespace fsdp::race

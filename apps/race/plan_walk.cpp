@@ -19,7 +19,11 @@ PlanSchedule::PlanSchedule(const Plan& plan, const paper::ModelShape& shape)
     places.emplace(unit.name, static_cast<int>(places.size()));
   }
   for (const Unit& unit : plan.units) {
-    if (unit.module != kRoot) keeps_[unit.module] = unit.keep;
+    if (unit.module != kRoot) {
+      rules_[unit.module] = unit.keep        ? AfterForward::keep
+                            : unit.keep_part ? AfterForward::keep_part
+                                             : AfterForward::free;
+    }
     auto& [forward, backward] = gathers_.at(static_cast<std::size_t>(places.at(unit.module)));
     for (const std::string& name : unit.before_forward) forward.push_back(places.at(name));
     for (const std::string& name : unit.before_backward) backward.push_back(places.at(name));
@@ -27,8 +31,8 @@ PlanSchedule::PlanSchedule(const Plan& plan, const paper::ModelShape& shape)
 }
 
 AfterForward PlanSchedule::after_forward(const paper::UnitShape& unit) const {
-  const auto found = keeps_.find(unit.name);
-  return found == keeps_.end() || found->second ? AfterForward::keep : AfterForward::free;
+  const auto found = rules_.find(unit.name);
+  return found == rules_.end() ? AfterForward::keep : found->second;
 }
 
 paper::UnitPlaces PlanSchedule::gathers_now(int unit, bool is_backward,
@@ -85,7 +89,7 @@ std::int64_t PaperTrack::channel_ps(CollectiveOp op, std::int64_t numel,
 }
 
 Estimate PaperTrack::estimate(const Plan& plan) const {
-  check_plan(plan, modules_);
+  check_plan(plan, modules_, track_.ranks);
   std::vector<std::string> units;
   for (const Unit& each : plan.units) units.push_back(each.module);
   paper::ModelShape shape = paper::model_shape(track_.model, options_, &units);
@@ -95,10 +99,12 @@ Estimate PaperTrack::estimate(const Plan& plan) const {
     if (unit != plan.units.end() && unit->checkpoint) tape.segments[i] = again_.segments[i];
   }
   auto schedule = std::make_unique<PlanSchedule>(plan, shape);
-  paper::Books books(options_);
+  paper::MemoryOptions options = options_;
+  options.recipe.sharding.reshard_after_forward = parts_of(plan, track_.ranks);
+  paper::Books books(options);
   books.open_bytes();
   books.open_clock(track_.machine, kernels_);
-  paper::StepWalk walk(std::move(shape), std::move(tape), options_, books, std::move(schedule));
+  paper::StepWalk walk(std::move(shape), std::move(tape), options, books, std::move(schedule));
   walk.set_recording(false);
   walk.next_step();
   books.take_time();

@@ -33,8 +33,8 @@ class PlanSchedule final : public paper::Schedule {
   bool reduces(int /*m*/) const override { return true; }
 
  private:
-  std::vector<std::array<std::vector<int>, 2>> gathers_;  // by place: forward, backward
-  std::map<std::string, bool, std::less<>> keeps_;        // without the root
+  std::vector<std::array<std::vector<int>, 2>> gathers_;           // by place: forward, backward
+  std::map<std::string, paper::AfterForward, std::less<>> rules_;  // without the root
 };
 
 /// A track on paper: what a policy is told of it, and the time and the peak of plans.

@@ -22,19 +22,28 @@
 namespace fsdp::race {
 namespace {
 
+enum class Kept { nothing, part, all };
+
 struct Genes {
-  std::vector<bool> is_unit, keep, again;
+  std::vector<bool> is_unit, again;
+  std::vector<Kept> kept;
   std::vector<std::size_t> forward_lead, backward_lead;
+  int neighbors = 0;  // whether a unit keeps a part or not
 };
 
 class Search {
  public:
-  explicit Search(const Problem& problem) : problem_(problem), n_(problem.modules.size()) {}
+  explicit Search(const Problem& problem) : problem_(problem), n_(problem.modules.size()) {
+    for (int s = 2; s < problem.ranks; ++s) {
+      if (problem.ranks % s == 0) sizes_.push_back(s);
+    }
+  }
 
   Plan run() {
     for (const bool again : {false, true}) {
-      for (const bool keep : {false, true}) {
-        for (const std::size_t lead : {1U, 2U, 4U}) start_from(keep, again, lead);
+      for (const std::size_t lead : {1U, 2U, 4U}) {
+        for (const Kept kept : {Kept::nothing, Kept::all}) start_from(kept, 0, again, lead);
+        for (const int size : sizes_) start_from(Kept::part, size, again, lead);
       }
     }
     Genes now = best_;
@@ -59,10 +68,10 @@ class Search {
 
   std::size_t below(std::size_t n) { return random_() % n; }
 
-  void start_from(bool keep, bool again, std::size_t lead) {
-    Genes genes{std::vector(n_, true), std::vector(n_, keep), std::vector(n_, again),
-                std::vector(n_, lead), std::vector(n_, lead)};
-    genes.keep.back() = true;
+  void start_from(Kept kept, int neighbors, bool again, std::size_t lead) {
+    Genes genes{std::vector(n_, true), std::vector(n_, again), std::vector(n_, kept),
+                std::vector(n_, lead), std::vector(n_, lead),  neighbors};
+    genes.kept.back() = Kept::all;
     for (std::size_t i = 0; i < n_; ++i) {
       if (!problem_.modules[i].is_block) genes.again[i] = false;
     }
@@ -70,35 +79,40 @@ class Search {
   }
 
   void remember(const Genes& genes, double cost) {
-    if (!best_.keep.empty() && cost >= cost_) return;
+    if (!best_.kept.empty() && cost >= cost_) return;
     best_ = genes;
     cost_ = cost;
   }
 
   /// One decision, of one unit or of several that follow each other.
   void change(Genes& genes) {
-    const std::size_t first = below(n_), kind = below(12);
+    const std::size_t first = below(n_), kind = below(13);
     const std::size_t last = below(2) == 0 ? first : std::min(n_ - 1, first + below(n_));
     const bool value = below(2) == 0;
+    const bool is_part = genes.neighbors > 0 && below(3) == 0;
+    const Kept kept = is_part ? Kept::part : value ? Kept::all : Kept::nothing;
     const std::size_t lead = below(8) == 0 ? below(2 * n_) : below(6);
     for (std::size_t i = first; i <= last; ++i) {
-      if (kind < 4) genes.keep[i] = value;
+      if (kind < 4) genes.kept[i] = kept;
       if (kind >= 4 && kind < 6 && problem_.modules[i].is_block) genes.again[i] = value;
       if (kind >= 6 && kind < 8) genes.forward_lead[i] = lead;
       if (kind >= 8 && kind < 11) genes.backward_lead[i] = lead;
     }
     if (kind == 11) genes.is_unit[first] = value;
+    if (kind == 12 && !sizes_.empty()) genes.neighbors = sizes_[below(sizes_.size())];
     if (std::ranges::find(genes.is_unit, true) == genes.is_unit.end()) genes.is_unit[0] = true;
   }
 
   Plan plan_of(const Genes& genes) const {
     Plan made;
+    made.neighbors = genes.neighbors;
     std::vector<std::size_t> units;
     for (std::size_t i = 0; i < n_; ++i) {
       if (!genes.is_unit[i]) continue;
       units.push_back(i);
       made.units.push_back({.module = problem_.modules[i].name,
-                            .keep = genes.keep[i],
+                            .keep = genes.kept[i] == Kept::all,
+                            .keep_part = genes.kept[i] == Kept::part,
                             .checkpoint = genes.again[i]});
     }
     const std::size_t n = units.size();
@@ -134,6 +148,7 @@ class Search {
 
   const Problem& problem_;
   std::size_t n_;
+  std::vector<int> sizes_;  // of neighbors that keep parts
   std::mt19937 random_{1};
   Genes best_;
   double cost_ = 0;

@@ -30,6 +30,7 @@ struct Module {
 struct Unit {
   std::string module;  ///< a Module's name, or "root": of it only the two lists, and if it exists
   bool keep = false;   ///< after forward, until its backward; else: reshard
+  bool keep_part = false;                      ///< likewise, of a rank's part: Plan::neighbors
   bool checkpoint = false;                     ///< of a block: backward runs its forward again
   std::vector<std::string> before_forward{};   ///< units whose gathers start when this one is about
   std::vector<std::string> before_backward{};  ///< to compute, in this order
@@ -37,6 +38,9 @@ struct Unit {
 /// What is not planned still happens: a unit that nobody gathered is gathered when it computes.
 struct Plan {
   std::vector<Unit> units;  ///< at least one, in any order
+  /// s: a part is 1/s of a unit, and backward gathers the parts of s ranks that follow one another,
+  /// from a multiple of s on. It divides W, and 1 < s < W; 0 if no unit keeps a part.
+  int neighbors = 0;
 };
 
 struct Estimate {

@@ -103,6 +103,9 @@ class ShardedUnit {
   ProcessGroup& group() { return *group_; }
   State state() const { return state_; }
   const Options& options() const { return options_; }
+  /// What the next forwards leave of the unit, decided anew. within(s) needs the subgroup that the
+  /// unit was made with. Source: set_reshard_after_forward of PyTorch's FSDPModule.
+  void set_options(const Options& options) { options_ = options; }
   bool has_trainable() const;
   /// Σ P over the unit's flat parameters.
   std::int64_t padded_numel() const;

@@ -14,7 +14,7 @@ using race::Plan;
 
 TEST_CASE("A plan that was written is read as it was") {
   const race::PaperTrack paper(odd_track(4));
-  const Plan plan = random_plan(paper.modules(), 5);
+  const Plan plan = random_plan(paper, 5);
   const Plan read = race::plan_from_json(race::to_json(plan));
   CHECK(race::to_json(read) == race::to_json(plan));
   CHECK(paper.estimate(read).step_ps == paper.estimate(plan).step_ps);
@@ -27,6 +27,8 @@ TEST_CASE("What is no plan is refused") {
            {"{} {}", "the plan is not JSON"},
            {"[]", "no JSON object"},
            {R"({"units": [], "step_ps": 1})", "the plan's step_ps: a plan has no such field"},
+           {R"({"units": [], "neighbors": 1.5})", "neighbors: 1.5; write a number of ranks"},
+           {R"({"units": [], "neighbors": -2})", "neighbors: -2; write a number of ranks"},
            {R"({"units": 3})", "the plan's units: is no list"},
            {R"({"units": [7]})", "units[0]: 7 is no unit"},
            {R"({"units": [{"module": "a", "time": 0}]})", "units[0]: a unit has no time"},
@@ -48,7 +50,7 @@ TEST_CASE("A plan that does not fit the model is refused") {
   const auto said_of = [&](const std::function<void(Plan&)>& change) {
     Plan plan = plain_plan(paper.modules());
     change(plan);
-    return message_of<InputError>([&] { race::check_plan(plan, paper.modules()); });
+    return message_of<InputError>([&] { race::check_plan(plan, paper.modules(), 4); });
   };
   CHECK(said_of([](Plan&) {}) == "");
   CHECK_THAT(said_of([](Plan& plan) { plan.units.clear(); }), contains("units: there is none"));
@@ -62,6 +64,18 @@ TEST_CASE("A plan that does not fit the model is refused") {
              contains("units[2].before_backward[0]: lm_head is no unit of this plan"));
   CHECK_THAT(said_of([](Plan& plan) { plan.units.push_back({.module = "root"}); }),
              contains("every module is a unit"));
+  CHECK_THAT(said_of([](Plan& plan) { plan.units.back() = {.module = "root", .keep_part = true}; }),
+             contains("the root is always kept"));
+  CHECK_THAT(said_of([](Plan& plan) { plan.units.back().keep_part = true; }),
+             contains("units[4]: model.norm+lm_head is kept, and a part of it too; choose one"));
+  CHECK_THAT(said_of([](Plan& plan) { plan.units[1].keep_part = true; }),
+             contains("neighbors: 0 of 4 ranks cannot share a unit; use 2, or 0"));
+  CHECK_THAT(said_of([](Plan& plan) { plan.neighbors = 3; }),
+             contains("neighbors: 3 of 4 ranks cannot share a unit; use 2, or 0"));
+  CHECK(said_of([](Plan& plan) {
+          plan.neighbors = 2;
+          plan.units[1].keep_part = true;
+        }) == "");
   CHECK_THAT(said_of([](Plan& plan) { plan.units.back() = {.module = "root", .keep = true}; }),
              contains("the root is always kept"));
 }

@@ -27,14 +27,20 @@ race::Track odd_track(int ranks, bool is_tied) {
   return track;
 }
 
-race::Plan random_plan(const std::vector<race::Module>& modules, std::uint64_t seed) {
+race::Plan random_plan(const race::PaperTrack& paper, std::uint64_t seed) {
+  const std::vector<race::Module>& modules = paper.modules();
+  const int ranks = paper.track().ranks;
   std::uint64_t next = 0;
   const auto below = [&](std::size_t n) { return random_word(seed, next++) % n; };
   race::Plan plan;
+  for (int s = 2; s < ranks; ++s) {
+    if (ranks % s == 0 && (plan.neighbors == 0 || below(2) == 0)) plan.neighbors = s;
+  }
   for (const race::Module& module : modules) {
     if (below(5) == 0 && module.name != modules[1].name) continue;
     race::Unit unit{.module = module.name};
     unit.keep = below(2) == 0;
+    unit.keep_part = !unit.keep && plan.neighbors > 0 && below(2) == 0;
     unit.checkpoint = module.is_block && below(3) == 0 && FSDP_HAS_TASK8 == 1;
     plan.units.push_back(std::move(unit));
   }

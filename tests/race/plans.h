@@ -13,7 +13,7 @@ namespace fsdp::testing {
 race::Track odd_track(int ranks, bool is_tied = false);
 
 /// Any plan: some modules are units, and each unit gathers what it likes.
-race::Plan random_plan(const std::vector<race::Module>& modules, std::uint64_t seed);
+race::Plan random_plan(const race::PaperTrack& paper, std::uint64_t seed);
 
 /// What tasks/race/policy.cpp hands out.
 race::Plan plain_plan(const std::vector<race::Module>& modules);
