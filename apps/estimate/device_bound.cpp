@@ -5,7 +5,6 @@
 #include "estimate/estimate_run.h"
 #include "estimate/estimator_config.h"
 #include "tensor/device_kernels.h"
-#include "train/strategy.h"
 
 #include <algorithm>
 

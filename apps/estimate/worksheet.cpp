@@ -274,7 +274,7 @@ class Sheet {
     out_.line("pace", "backward, block to block", "max(b, g + ρ)",
               step_.backward_pace(block(), block(k_ - 1)));
     out_.line("ρ_h", "reduction of the head", "(W - 1)·α + 4·(W - 1)·n_h/Q",
-              step_.reduction("model.norm+lm_head"));
+              step_.reduction(nn::Head::kUnitName));
     out_.line("back", "backward of all blocks", "max(b, g + ρ_h) + (K - 2)·pace + b",
               step_.backward_of(first, last));
     out_.bound("compute", "a step: the products", Relation::at_least, "6·(N - embedding)·t/R",

@@ -92,7 +92,7 @@ struct StepMemory {
 /// Checkpointing around units: their second forward gathers and reshards like the first, but in the
 /// order of backward. The first one keeps no parameters, since it has no tape.
 ///
-/// Offload (MemoryOptions::offload) moves SHARDED_PARAM and OPTIMIZER of the shards to the host,
+/// Offload (Recipe::sharding.offload) moves SHARDED_PARAM and OPTIMIZER of the shards to the host,
 /// and SHARDED_GRAD from finish_gradients on; with grads, always. On the device there remain
 ///
 ///     ALL_GATHER       p·Σ n                     copies of the shards that are being gathered

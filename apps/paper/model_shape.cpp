@@ -57,7 +57,7 @@ Segment embedding_segment(const nn::TransformerConfig& config) {
 }
 
 Segment head_segment(const nn::TransformerConfig& config) {
-  Segment head{"model.norm+lm_head", {{"model.norm.weight", config.hidden_size, 1}}};
+  Segment head{nn::Head::kUnitName, {{"model.norm.weight", config.hidden_size, 1}}};
   if (!config.tie_word_embeddings) {
     head.parameters.push_back({"lm_head.weight", config.vocab_size, config.hidden_size});
   }

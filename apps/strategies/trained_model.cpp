@@ -273,10 +273,7 @@ std::vector<HeldSlice> TrainedModel::state() {
 
 // The replicas of a mesh hold the same, and so do the ranks of ddp: the first of them writes.
 int TrainedModel::writer() const {
-  if (sharded_ != nullptr) {
-    const bool is_other = shards_->replicas() != nullptr && replica_of(*shards_) != 0;
-    return is_other ? -1 : shards_->rank();
-  }
+  if (sharded_ != nullptr) return replica_of(*shards_) == 0 ? shards_->rank() : -1;
   if (zero_ != nullptr) return group_->rank();
   return is_first() ? 0 : -1;
 }

@@ -2,7 +2,6 @@
 
 #include "paper/memory_formula.h"
 #include "paper/wire_formula.h"
-#include "train/strategy.h"
 
 #include <algorithm>
 #include <string>
@@ -16,9 +15,9 @@ paper::MemoryOptions memory_options(const config::TrainConfig& config) {
           .threads = static_cast<int>(config.parallel.threads_per_rank)};
 }
 
-std::vector<std::int64_t> bound_bytes_by_rank(const config::TrainConfig& config, Work work) {
+std::vector<std::int64_t> bound_bytes_by_rank(const config::TrainConfig& config, Purpose purpose) {
   const paper::MemoryOptions options = memory_options(config);
-  if (work == Work::evaluation) {
+  if (purpose == Purpose::evaluation) {
     return std::vector(static_cast<std::size_t>(config.recipe.ranks),
                        paper::evaluation_bound_bytes(config.model, options));
   }
@@ -29,8 +28,8 @@ std::vector<std::int64_t> bound_bytes_by_rank(const config::TrainConfig& config,
                                     static_cast<int>(std::max(config.training.steps, least)));
 }
 
-std::int64_t bound_bytes(const config::TrainConfig& config, Work work) {
-  return std::ranges::max(bound_bytes_by_rank(config, work));
+std::int64_t bound_bytes(const config::TrainConfig& config, Purpose purpose) {
+  return std::ranges::max(bound_bytes_by_rank(config, purpose));
 }
 
 std::int64_t received_bytes_per_step(const config::TrainConfig& config, bool is_skipped) {

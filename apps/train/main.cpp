@@ -43,7 +43,7 @@ constexpr const char* kPicturePage = "timeline.html";
 constexpr const char* kPictureTrace = "trace.json";
 
 /// A training or an evaluation that can begin.
-struct Plan {
+struct Prepared {
   CommandLine line;
   config::TrainConfig config;
   std::optional<TokenData> data;  // none: --eval
@@ -174,64 +174,64 @@ int end_early(const config::TrainConfig& config, const RunResult& result) {
 }
 
 // A bad prompt or tokenizer is said before the work.
-void prepare_sample(Plan& plan) {
-  config::TrainConfig& config = plan.config;
+void prepare_sample(Prepared& prepared) {
+  config::TrainConfig& config = prepared.config;
   if (config.sample.max_new_tokens == 0) return;
-  prompt_tokens(config, *plan.data);
-  if (!plan.data->is_text() && config.origins.contains("sample.prompt")) {
+  prompt_tokens(config, *prepared.data);
+  if (!prepared.data->is_text() && config.origins.contains("sample.prompt")) {
     config.remarks.push_back(config.origin("sample.prompt") +
                              ": has no effect with a token file, whose first tokens the sample "
                              "begins with");
   }
-  plan.detokenizer = find_detokenizer(config, *plan.data);
-  if (plan.detokenizer && !plan.detokenizer->obstacle().empty()) {
-    config.remarks.push_back("the sample will be numbers: " + plan.detokenizer->obstacle());
-    plan.detokenizer.reset();
+  prepared.detokenizer = find_detokenizer(config, *prepared.data);
+  if (prepared.detokenizer && !prepared.detokenizer->obstacle().empty()) {
+    config.remarks.push_back("the sample will be numbers: " + prepared.detokenizer->obstacle());
+    prepared.detokenizer.reset();
   }
 }
 
-Plan make_plan(CommandLine line) {
+Prepared prepare(CommandLine line) {
   config::TrainConfig config = configure(line);
-  check_memory(config, free_memory(config), line.eval ? Work::evaluation : Work::training);
-  Plan plan{std::move(line), std::move(config), {}, {}, {}};
-  const config::DataConfig& data = plan.config.data;
-  const std::int64_t vocabulary = plan.config.model.vocab_size;
-  if (plan.line.eval) {
-    plan.validation = TokenData::open_validation(data, vocabulary, "--eval");
-    return plan;
+  check_memory(config, free_memory(config), line.eval ? Purpose::evaluation : Purpose::training);
+  Prepared prepared{std::move(line), std::move(config), {}, {}, {}};
+  const config::DataConfig& data = prepared.config.data;
+  const std::int64_t vocabulary = prepared.config.model.vocab_size;
+  if (prepared.line.eval) {
+    prepared.validation = TokenData::open_validation(data, vocabulary, "--eval");
+    return prepared;
   }
-  if (plan.config.training.eval_every > 0) {
-    plan.validation = TokenData::open_validation(data, vocabulary);
+  if (prepared.config.training.eval_every > 0) {
+    prepared.validation = TokenData::open_validation(data, vocabulary);
   }
-  plan.data = TokenData::open(data, vocabulary);
-  if (plan.validation) check_same_kind(plan.config, *plan.data, *plan.validation);
-  prepare_sample(plan);
-  return plan;
+  prepared.data = TokenData::open(data, vocabulary);
+  if (prepared.validation) check_same_kind(prepared.config, *prepared.data, *prepared.validation);
+  prepare_sample(prepared);
+  return prepared;
 }
 
-int evaluate(const Plan& plan) {
-  const config::TrainConfig& config = plan.config;
-  const TokenData& data = *plan.validation;
-  const std::filesystem::path summary = whole_path(plan.line.summary);
+int evaluate(const Prepared& prepared) {
+  const config::TrainConfig& config = prepared.config;
+  const TokenData& data = *prepared.validation;
+  const std::filesystem::path summary = whole_path(prepared.line.summary);
   in_every_process([&] {
-    if (plan.line.summary && process_rank() == 0) probe_files({{"--summary", summary}});
+    if (prepared.line.summary && process_rank() == 0) probe_files({{"--summary", summary}});
   });
   const EvaluationResult result = run_evaluation(config, data, print_line);
   print_line(fmt::format("{}: {} windows of {} tokens: loss {}, perplexity {:.6g}", data.name(),
                          result.windows, config.sequence_length(), result.loss,
                          perplexity(result.loss)));
-  if (plan.line.summary && process_rank() == 0) {
+  if (prepared.line.summary && process_rank() == 0) {
     io::write_output_file(summary, to_json(config, data, result));
   }
   return 0;
 }
 
-int train(const Plan& plan) {
-  const CommandLine& line = plan.line;
-  const config::TrainConfig& config = plan.config;
-  const TokenData& data = *plan.data;
+int train(const Prepared& prepared) {
+  const CommandLine& line = prepared.line;
+  const config::TrainConfig& config = prepared.config;
+  const TokenData& data = *prepared.data;
   RunOptions options;
-  if (plan.validation) options.validation = &*plan.validation;
+  if (prepared.validation) options.validation = &*prepared.validation;
   options.export_folder = whole_path(line.export_folder);
   const std::filesystem::path summary = whole_path(line.summary);
   const std::filesystem::path picture = whole_path(line.picture);
@@ -260,7 +260,8 @@ int train(const Plan& plan) {
   if (result.stopped_by != 0) return end_early(config, result);
   print_received(result);
   print_line(fmt::format("parameters sha256 {}", result.param_sha256));
-  if (!result.sample.empty()) print_line("\n" + show_tokens(result.sample, data, plan.detokenizer));
+  if (!result.sample.empty())
+    print_line("\n" + show_tokens(result.sample, data, prepared.detokenizer));
   if (line.picture && result.losses.empty()) {
     print_line("no step was left to train, so there is no picture of the last one");
   } else if (line.picture && process_rank() == 0) {
@@ -282,15 +283,15 @@ int show_explanation(const CommandLine& line) {
 }
 
 int run(int argc, char** argv) {
-  std::optional<Plan> plan;
+  std::optional<Prepared> prepared;
   std::optional<CommandLine> line;
   in_every_process([&] {
     line = read_command_line(argc, argv);
-    if (line && !line->explain) plan.emplace(make_plan(*line));
+    if (line && !line->explain) prepared.emplace(prepare(*line));
   });
   if (!line) return 0;
   if (line->explain) return process_rank() == 0 ? show_explanation(*line) : 0;
-  return plan->line.eval ? evaluate(*plan) : train(*plan);
+  return prepared->line.eval ? evaluate(*prepared) : train(*prepared);
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 #include "paper/rough_sizes.h"
 #include "train/bound.h"
 #include "train/ranks.h"
-#include "train/strategy.h"
 #include "train/summary.h"
 
 #include <fmt/format.h>
@@ -32,8 +31,8 @@ constexpr double kMostExact = 1e15;  // bytes; below it no term of the formula l
 constexpr double kMostShown = 9e18;
 
 // The largest terms of the formula for all ranks, as a real number: it may be absurd.
-double rough_bytes(const config::TrainConfig& config, Work work) {
-  const bool trains = work == Work::training;
+double rough_bytes(const config::TrainConfig& config, Purpose purpose) {
+  const bool trains = purpose == Purpose::training;
   const nn::TransformerConfig& model = config.model;
   const auto real = [](std::int64_t value) { return static_cast<double>(value); };
   const paper::RoughSizes sizes = paper::rough_sizes(
@@ -74,8 +73,8 @@ double data_bytes(const config::TrainConfig& config, const std::string& path) {
 }
 
 // What is not read costs nothing.
-double validation_bytes(const config::TrainConfig& config, Work work) {
-  const bool is_read = work == Work::evaluation || config.training.eval_every > 0;
+double validation_bytes(const config::TrainConfig& config, Purpose purpose) {
+  const bool is_read = purpose == Purpose::evaluation || config.training.eval_every > 0;
   return is_read ? data_bytes(config, config.data.validation) : 0;
 }
 
@@ -86,12 +85,12 @@ struct Saving {
 };
 
 // The one change that leaves least; of several that are nearly as good, one that the user has made.
-Saving best_saving(const config::TrainConfig& config, Work work) {
+Saving best_saving(const config::TrainConfig& config, Purpose purpose) {
   std::vector<Saving> savings;
   const auto consider = [&](const std::string& key, const std::string& change,
                             const config::TrainConfig& changed) {
     const bool is_set = !config.from.empty() && key.starts_with("model.");  // by model.from
-    if (!is_set) savings.push_back({key, change, rough_bytes(changed, work)});
+    if (!is_set) savings.push_back({key, change, rough_bytes(changed, purpose)});
   };
   const auto halve = [&](const std::string& key, auto field_of) {
     config::TrainConfig changed = config;
@@ -123,7 +122,7 @@ Saving best_saving(const config::TrainConfig& config, Work work) {
   const auto best =
       std::min_element(savings.begin(), savings.end(),
                        [](const Saving& a, const Saving& b) { return a.bytes < b.bytes; });
-  const double good_enough = best->bytes + 0.1 * (rough_bytes(config, work) - best->bytes);
+  const double good_enough = best->bytes + 0.1 * (rough_bytes(config, purpose) - best->bytes);
   const auto given = std::find_if(savings.begin(), savings.end(), [&](const Saving& each) {
     return each.bytes <= good_enough && config.origins.contains(each.key);
   });
@@ -135,25 +134,25 @@ std::string show(double nbytes) {
 }
 
 // What changes no result: to compute activations again, if that saves much.
-std::string with_checkpoints(const config::TrainConfig& config, Work work, double share,
+std::string with_checkpoints(const config::TrainConfig& config, Purpose purpose, double share,
                              double data) {
   config::TrainConfig checkpointed = config;
   checkpointed.recipe.checkpointing = optim::Checkpointing::inside;
   checkpointed.recipe.checkpoint_every = 1;
-  const double nbytes = rough_bytes(checkpointed, work);
-  if (work != Work::training || nbytes > 0.9 * rough_bytes(config, work)) return {};
+  const double nbytes = rough_bytes(checkpointed, purpose);
+  if (purpose != Purpose::training || nbytes > 0.9 * rough_bytes(config, purpose)) return {};
   return fmt::format(", with training.activation_checkpoint block it is {}",
                      show(nbytes * share + data));
 }
 
-double needed(const config::TrainConfig& config, Work work) {
-  const double rough = rough_bytes(config, work);
+double needed(const config::TrainConfig& config, Purpose purpose) {
+  const double rough = rough_bytes(config, purpose);
   if (rough > kMostExact) return rough;
   config::TrainConfig shorter = config;
   const std::int64_t micro_step = config.training.local_batch_size * config.recipe.ranks;
   shorter.training.global_batch_size = std::min(config.training.global_batch_size, 16 * micro_step);
   shorter.settle();
-  const std::vector<std::int64_t> bounds = bound_bytes_by_rank(shorter, work);
+  const std::vector<std::int64_t> bounds = bound_bytes_by_rank(shorter, purpose);
   return std::accumulate(bounds.begin(), bounds.end(), 0.0);
 }
 
@@ -165,13 +164,13 @@ struct Here {
   double data;   // bytes; each process reads all of them
 };
 
-Here here(const config::TrainConfig& config, Work work) {
+Here here(const config::TrainConfig& config, Purpose purpose) {
   if (config.training.device == "cuda") {
     const double scratch = static_cast<double>(config.recipe.ranks) *
                            static_cast<double>(Context::Options{}.workspace_nbytes);
     return {.ranks = config.recipe.ranks,
             .share = 1,
-            .work = needed(config, work) + scratch,
+            .work = needed(config, purpose) + scratch,
             .data = 0};  // it stays in the memory of the host
   }
   const auto launch = processes::launched();
@@ -180,8 +179,8 @@ Here here(const config::TrainConfig& config, Work work) {
   const double share = static_cast<double>(ranks) / static_cast<double>(all);
   return {.ranks = ranks,
           .share = share,
-          .work = needed(config, work) * share,
-          .data = (data_bytes(config, config.data.path) + validation_bytes(config, work)) *
+          .work = needed(config, purpose) * share,
+          .data = (data_bytes(config, config.data.path) + validation_bytes(config, purpose)) *
                   (launch ? launch->size_here : 1)};
 }
 
@@ -208,9 +207,9 @@ program::FreeMemory free_memory(const config::TrainConfig& config) {
 
 // With cards: that the memory of the host can hold the data, and the shards that are offloaded.
 void check_host_memory(const config::TrainConfig& config, const program::FreeMemory& there,
-                       Work work) {
+                       Purpose purpose) {
   const auto states = static_cast<double>(config.recipe.optimizer.states());
-  const bool trains = work == Work::training;
+  const bool trains = purpose == Purpose::training;
   const double copies = 1 + (trains ? states + (config.recipe.sharding.offload.grads ? 1 : 0) : 0);
   // With LoRA, a lower bound: the adapters alone.
   const std::int64_t trained =
@@ -221,7 +220,7 @@ void check_host_memory(const config::TrainConfig& config, const program::FreeMem
           : 0;
   const char* key = config.recipe.sharding.offload.params ? "parallel.offload_params"
                                                           : "parallel.offload_optimizer";
-  const double data = data_bytes(config, config.data.path) + validation_bytes(config, work);
+  const double data = data_bytes(config, config.data.path) + validation_bytes(config, purpose);
   if (shards + data <= static_cast<double>(there.nbytes)) return;
   throw InputError(fmt::format(
       "{}: the memory of the host must hold {} of shards and {} of data, and there are "
@@ -231,21 +230,22 @@ void check_host_memory(const config::TrainConfig& config, const program::FreeMem
       there.limit, shards > data ? "leave more on the cards" : "use less data"));
 }
 
-std::int64_t needed_bytes(const config::TrainConfig& config, Work work) {
-  const Here here = train::here(config, work);
+std::int64_t needed_bytes(const config::TrainConfig& config, Purpose purpose) {
+  const Here here = train::here(config, purpose);
   return static_cast<std::int64_t>(std::min(here.work + here.data, kMostShown));
 }
 
-void check_memory(const config::TrainConfig& config, const program::FreeMemory& there, Work work) {
+void check_memory(const config::TrainConfig& config, const program::FreeMemory& there,
+                  Purpose purpose) {
   if (!config.parallel.check_memory) return;
-  if (config.training.device == "cuda") check_host_memory(config, program::free_memory(), work);
+  if (config.training.device == "cuda") check_host_memory(config, program::free_memory(), purpose);
   const auto most = static_cast<double>(there.nbytes);
-  const auto [ranks, share, held, data] = here(config, work);
+  const auto [ranks, share, held, data] = here(config, purpose);
   if (held + data <= most) return;
-  const bool evaluates = work == Work::evaluation;
+  const bool evaluates = purpose == Purpose::evaluation;
   if (data > held) {
     const std::string &path = config.data.path, &validation = config.data.validation;
-    const bool is_path = data_bytes(config, path) >= validation_bytes(config, work);
+    const bool is_path = data_bytes(config, path) >= validation_bytes(config, purpose);
     throw InputError(fmt::format(
         "{}: {}: reading it takes {}, and there are {} ({}); use less data, or set "
         "parallel.check_memory to false to try",
@@ -254,13 +254,13 @@ void check_memory(const config::TrainConfig& config, const program::FreeMemory& 
                     : "data.validation",
         is_path ? path : validation, show(data), show_bytes(there.nbytes), there.limit));
   }
-  const Saving best = best_saving(config, work);
+  const Saving best = best_saving(config, purpose);
   throw InputError(fmt::format(
       "{}: this {} needs {} for its {} rank{}, and there are {} ({}); {} would save most (then it "
       "is {}){}, or set parallel.check_memory to false to try",
       best.key, evaluates ? "evaluation" : "training", show(held + data), ranks,
       ranks == 1 ? "" : "s", show_bytes(there.nbytes), there.limit, best.change,
-      show(best.bytes * share + data), with_checkpoints(config, work, share, data)));
+      show(best.bytes * share + data), with_checkpoints(config, purpose, share, data)));
 }
 
 }  // namespace fsdp::train

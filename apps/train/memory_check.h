@@ -19,11 +19,11 @@ program::FreeMemory free_memory(const config::TrainConfig& config);
 /// What the ranks of this machine need together, by the formula of the writeup (train/bound.h), and
 /// the data. A step of more than 16 micro-steps is taken for one of 16, and what is beyond 10^15
 /// bytes is only estimated: the result is a lower bound then. Never overflows.
-std::int64_t needed_bytes(const config::TrainConfig& config, Work work = Work::training);
+std::int64_t needed_bytes(const config::TrainConfig& config, Purpose purpose = Purpose::training);
 
 /// @throws InputError if the work needs more than there is, with both numbers and the key that
 /// would save most, unless parallel.check_memory is false.
 void check_memory(const config::TrainConfig& config, const program::FreeMemory& there,
-                  Work work = Work::training);
+                  Purpose purpose = Purpose::training);
 
 }  // namespace fsdp::train

@@ -56,7 +56,7 @@ RankTrainer::RankTrainer(const config::TrainConfig& config, const TokenData& dat
       data_(data),
       options_(options),
       group_(std::move(rank.group)),
-      ledger_(std::move(rank.ledger)),
+      log_(std::move(rank.log)),
       rank_(group_ == nullptr ? 0 : group_->rank()),
       world_size_(group_ == nullptr ? 1 : group_->size()),
       plan_(config.recipe.plan()),
@@ -91,7 +91,7 @@ RankResult RankTrainer::run() {
   double seconds = 0, elapsed = 0;
   StopWatch since_last;
   for (std::int64_t step = result.first_step; step < steps && result.stopped_by == 0; ++step) {
-    if (ledger_ != nullptr) ledger_->clear();  // of what came between; and it must not grow
+    if (log_ != nullptr) log_->clear();  // of what came between; and it must not grow
     StopWatch watch;
     StepReport report{.step = step + 1, .steps = steps};
     const bool is_watched = options_.around_last_step && step + 1 == steps;
@@ -102,7 +102,7 @@ RankResult RankTrainer::run() {
     const double took = watch.lap();
     seconds += took;
     report.tokens_per_second = tokens_per_step / took;
-    if (ledger_ != nullptr) result.comm_bytes += ledger_->received_bytes();
+    if (log_ != nullptr) result.comm_bytes += log_->received_bytes();
     result.comm_formula_bytes += report.is_skipped ? received_if_skipped : received;
     if (goes_on(outcome) && config_.evaluates_after(step + 1)) {
       report.validation_loss = evaluate(step + 1, result);

@@ -86,8 +86,8 @@ class RankTrainer {
   const config::TrainConfig& config_;
   const TokenData& data_;
   const RunOptions& options_;
-  std::shared_ptr<ProcessGroup> group_;    // null: alone
-  std::shared_ptr<CollectiveLog> ledger_;  // null: alone
+  std::shared_ptr<ProcessGroup> group_;  // null: alone
+  std::shared_ptr<CollectiveLog> log_;   // null: alone
   int rank_;
   int world_size_;
   optim::StepPlan plan_;

@@ -35,15 +35,15 @@ using World = std::function<void(const RankOptions&, const std::function<void(Pr
 
 void run_together(RankOptions own, const World& world,
                   const std::function<void(const Rank&)>& body) {
-  // Each rank's ledger, handed from the decorator to the body on that rank's thread.
-  std::vector<std::shared_ptr<CollectiveLog>> ledgers(static_cast<std::size_t>(own.world_size));
+  // Each rank's log, handed from the decorator to the body on that rank's thread.
+  std::vector<std::shared_ptr<CollectiveLog>> logs(static_cast<std::size_t>(own.world_size));
   own.decorate = [&](std::shared_ptr<Backend> inner) {
-    auto& ledger = ledgers[static_cast<std::size_t>(inner->rank())];
-    ledger = std::make_shared<CollectiveLog>();
-    return make_recording(std::move(inner), ledger);
+    auto& log = logs[static_cast<std::size_t>(inner->rank())];
+    log = std::make_shared<CollectiveLog>();
+    return make_recording(std::move(inner), log);
   };
   world(own, [&](ProcessGroup& group) {
-    body({borrow(group), ledgers[static_cast<std::size_t>(group.rank())]});
+    body({borrow(group), logs[static_cast<std::size_t>(group.rank())]});
   });
 }
 

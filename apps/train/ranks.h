@@ -16,8 +16,8 @@ namespace fsdp::train {
 
 /// What one rank is given.
 struct Rank {
-  std::shared_ptr<ProcessGroup> group;    ///< null for a single process
-  std::shared_ptr<CollectiveLog> ledger;  ///< what the rank has received; null like the group
+  std::shared_ptr<ProcessGroup> group;  ///< null for a single process
+  std::shared_ptr<CollectiveLog> log;   ///< what the rank has received; null like the group
 
   /// 0 and 1 for a single process.
   int number() const { return group == nullptr ? 0 : group->rank(); }

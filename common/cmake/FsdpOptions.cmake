@@ -34,8 +34,8 @@ set(FSDP_SANITIZE "" CACHE STRING "Sanitizers, e.g. address,undefined or thread"
 add_library(fsdp_options INTERFACE)
 target_compile_options(fsdp_options INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion
-  # a*b+c must round the same way in a vector body and in its scalar tail (DESIGN: bits never
-  # depend on alignment); kernels that want a fused multiply-add say std::fma.
+  # a*b+c must round the same way in a vector body and in its scalar tail (bits never depend
+  # on alignment); kernels that want a fused multiply-add say std::fma.
   -ffp-contract=off
   # Messages name files as the reader knows them: tasks/task3_forward/forward.cpp.
   -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)

@@ -10,25 +10,24 @@ namespace {
 
 class Recording : public Decorated {
  public:
-  Recording(std::shared_ptr<Backend> inner, std::shared_ptr<CollectiveLog> ledger)
-      : Decorated(std::move(inner)), ledger_(std::move(ledger)) {}
+  Recording(std::shared_ptr<Backend> inner, std::shared_ptr<CollectiveLog> log)
+      : Decorated(std::move(inner)), log_(std::move(log)) {}
 
   std::unique_ptr<Work::Pending> start(const Collective& call) override {
-    ledger_->add(
-        {.op = call.op,
-         .label = call.label,
-         .dtype = call.dtype,
-         .numel = call.numel,
-         .received_bytes = received_bytes(call.op, call.numel, size_of(call.dtype), size())});
+    log_->add({.op = call.op,
+               .label = call.label,
+               .dtype = call.dtype,
+               .numel = call.numel,
+               .received_bytes = received_bytes(call.op, call.numel, size_of(call.dtype), size())});
     return inner().start(call);
   }
 
  private:
   std::shared_ptr<Backend> decorate(std::shared_ptr<Backend> part) override {
-    return make_recording(std::move(part), ledger_);
+    return make_recording(std::move(part), log_);
   }
 
-  std::shared_ptr<CollectiveLog> ledger_;
+  std::shared_ptr<CollectiveLog> log_;
 };
 
 using Clock = std::chrono::steady_clock;
@@ -93,8 +92,8 @@ std::int64_t CollectiveLog::received_bytes() const {
 }
 
 std::shared_ptr<Backend> make_recording(std::shared_ptr<Backend> inner,
-                                        std::shared_ptr<CollectiveLog> ledger) {
-  return std::make_shared<Recording>(std::move(inner), std::move(ledger));
+                                        std::shared_ptr<CollectiveLog> log) {
+  return std::make_shared<Recording>(std::move(inner), std::move(log));
 }
 
 std::shared_ptr<Backend> make_throttled(std::shared_ptr<Backend> inner, LinkModel link) {

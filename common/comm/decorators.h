@@ -64,10 +64,10 @@ class CollectiveLog {
   std::vector<CollectiveRecord> entries_;
 };
 
-/// Writes every call to `ledger`, also those of groups split off from it. (Splits themselves move
+/// Writes every call to `log`, also those of groups split off from it. (Splits themselves move
 /// no data and are left out.)
 std::shared_ptr<Backend> make_recording(std::shared_ptr<Backend> inner,
-                                        std::shared_ptr<CollectiveLog> ledger);
+                                        std::shared_ptr<CollectiveLog> log);
 
 /// A slower link on the real clock: a collective takes at least (W-1)·alpha + bytes/bandwidth from
 /// when this rank issues it or its channel is free, whichever is later. Each rank has one channel,

@@ -116,7 +116,7 @@ class [[nodiscard]] Work {
   Event waited_{};  // recorded by the first wait()
 };
 
-/// Connects ranks: threads, or nothing (fake). It is called from one thread per rank, in
+/// Connects ranks: threads, processes, or nothing (fake). It is called from one thread per rank, in
 /// the same order on every rank.
 class Backend {
  public:
@@ -131,7 +131,7 @@ class Backend {
   /// color.
   virtual std::shared_ptr<Backend> split_regular(int count, int stride, std::int64_t sequence);
   virtual void abort(const std::string& reason) = 0;
-  virtual std::string_view name() const = 0;  ///< "threads", "fake"
+  virtual std::string_view name() const = 0;  ///< "threads", "processes", "fake"
   /// On a virtual clock: whether the ranks are in several boxes of the modeled machine.
   virtual bool is_far() const { return false; }
 };

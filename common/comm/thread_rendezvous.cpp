@@ -166,9 +166,9 @@ void Rendezvous::work(Lock& lock) {
 
 void Rendezvous::run_chunk(Lock& lock) {
   const std::shared_ptr<Operation> operation = active_.front();
-  const std::int64_t chunk = operation->next_piece++;
+  const std::int64_t chunk = operation->next_chunk++;
   const std::int64_t chunks = operation->transfer->chunks();
-  if (operation->next_piece == chunks) active_.pop_front();
+  if (operation->next_chunk == chunks) active_.pop_front();
   ++operation->running;
 
   lock.unlock();

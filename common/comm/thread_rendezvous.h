@@ -29,7 +29,7 @@ using control::SplitChoice;
 /// An operation whose data moves in chunks. Guarded by the Rendezvous's mutex.
 struct Operation : control::Operation {
   std::unique_ptr<Transfer> transfer;  // set when its turn has come
-  std::int64_t next_piece = 0;
+  std::int64_t next_chunk = 0;
   std::int64_t running = 0;                       // chunks running now: no buffer may be freed
   std::int64_t finished = 0;                      // chunks done
   std::chrono::steady_clock::time_point ended{};  // when the last one was; set before `done`

@@ -84,6 +84,8 @@ class Head : public Module {
  public:
   /// `tied`: the embedding's weight, or undefined if the head has its own.
   Head(const TransformerConfig& config, Variable tied);
+  /// What it is called as a unit: it has no path of its own.
+  static constexpr const char* kUnitName = "model.norm+lm_head";
 
  protected:
   Variable forward(const Variable& x) override;

@@ -25,6 +25,12 @@ struct StepPlan {
   /// single process, accumulation and W ranks are cuts of one tree of additions.
   ///   j = ⌊m/L⌋·W·L + r·L + m mod L
   std::int64_t micro_batch(int m, int rank, int world_size) const;
+  /// Whether gradients are reduced at the end of micro-step m, and not only summed on the rank.
+  bool ends_reduction(int m) const { return (m + 1) % micro_steps_per_reduction == 0; }
+  /// J · loss_scale: by what the sum of W ranks' gradients is divided.
+  double divisor(int world_size) const {
+    return static_cast<double>(world_size) * micro_steps * loss_scale;
+  }
 };
 
 /// A loop over it:

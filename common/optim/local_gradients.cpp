@@ -79,10 +79,9 @@ void LocalGradients::finish_gradients() {
              plan_.micro_steps);
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     Entry& entry = entries_[i];
-    const double divisor = plan_.micro_steps * plan_.loss_scale;
     const AllocationScope scope(MemoryKind::unsharded_grad, entry.owner);
     const Tensor mean = cast(entry.accumulator.fold(), pieces_[i].param.dtype());
-    ops::scale(mean, 1 / divisor);
+    ops::scale(mean, 1 / plan_.divisor(1));
     entry.variable.set_grad(mean);
     pieces_[i].grad = mean.view({mean.numel()});
   }

@@ -77,9 +77,6 @@ struct DdpGradients::Impl {
   int micro_step = 0;
   std::size_t next_bucket = 0;  // the first one not yet closed in this micro-step
 
-  bool is_last_of_reduction() const {
-    return (micro_step + 1) % plan.micro_steps_per_reduction == 0;
-  }
   void start_micro_step();
   void on_gradient(Bucket& bucket, std::size_t index);
   void close(Bucket& bucket);
@@ -119,7 +116,7 @@ void DdpGradients::Impl::close(Bucket& bucket) {
   }
   if (plan.micro_steps_per_reduction > 1) {
     bucket.micro_batches.push(bucket.leaf());
-    if (!is_last_of_reduction()) return;
+    if (!plan.ends_reduction(micro_step)) return;
     bucket.reduced = bucket.micro_batches.fold();
   } else {
     bucket.reduced = bucket.leaf();
@@ -209,7 +206,7 @@ void DdpGradients::end_micro_step() {
   while (impl_->next_bucket < impl_->buckets.size()) {  // these wait for parameters nobody used
     impl_->close(*impl_->buckets[impl_->next_bucket++]);
   }
-  if (impl_->is_last_of_reduction()) {
+  if (impl_->plan.ends_reduction(impl_->micro_step)) {
     const auto& replicas = impl_->group->replicas();
     for (const auto& bucket : impl_->buckets) {
       if (replicas == nullptr) break;
@@ -230,8 +227,7 @@ void DdpGradients::finish_gradients() {
              "finish_gradients() was called after {} of {} micro-steps", impl_->micro_step,
              impl_->plan.micro_steps);
   const ProcessGroup& group = *impl_->group;
-  const double divisor = static_cast<double>(group.size()) * replica_count(group) *
-                         impl_->plan.micro_steps * impl_->plan.loss_scale;
+  const double divisor = impl_->plan.divisor(group.size() * replica_count(group));
   auto piece = impl_->pieces.end();
   for (const auto& bucket : impl_->buckets) {
     const AllocationScope scope(MemoryKind::unsharded_grad, bucket->owner);

@@ -82,9 +82,6 @@ struct Zero2Gradients::Impl {
   std::size_t next_bucket = 0;  // the first one not yet closed in this micro-step
   OwnedBucket* in_flight = nullptr;
 
-  bool is_last_of_reduction() const {
-    return (micro_step + 1) % plan.micro_steps_per_reduction == 0;
-  }
   void add_bucket(const std::vector<OwnedSlice>& slices);
   void start_micro_step();
   void on_gradient(std::size_t index);
@@ -160,7 +157,7 @@ void Zero2Gradients::Impl::close(OwnedBucket& bucket) {
   if (plan.micro_steps_per_reduction > 1) {
     bucket.micro_batches.push(bucket.leaf);
     bucket.leaf = {};
-    if (!is_last_of_reduction()) return;
+    if (!plan.ends_reduction(micro_step)) return;
     bucket.leaf = bucket.micro_batches.fold();
   }
   finish_in_flight();
@@ -253,8 +250,7 @@ void Zero2Gradients::finish_gradients() {
   FSDP_CHECK(!impl_->is_open && impl_->micro_step > 0,
              "finish_gradients() was called after {} of {} micro-steps", impl_->micro_step,
              impl_->plan.micro_steps);
-  const double divisor =
-      static_cast<double>(group_->size()) * impl_->plan.micro_steps * impl_->plan.loss_scale;
+  const double divisor = impl_->plan.divisor(group_->size());
   for (const auto& bucket : impl_->buckets) {
     if (bucket->owner != group_->rank()) continue;
     const AllocationScope scope(MemoryKind::unsharded_grad, bucket->memory);

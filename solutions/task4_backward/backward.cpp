@@ -64,9 +64,7 @@ void GradientReducer::begin_step(const optim::StepPlan& plan) {
   }
 }
 
-bool GradientReducer::reduces_now() const {
-  return (micro_step_ + 1) % plan_.micro_steps_per_reduction == 0;
-}
+bool GradientReducer::reduces_now() const { return plan_.ends_reduction(micro_step_); }
 
 // ------------------------------------------------------------------- TODO 4.1
 // Before the unit's first backward node.

@@ -92,7 +92,7 @@ TEST_CASE("a training goes on with activation checkpoints, and without", "[train
     const config::TrainConfig config = configure(there(kFsdp, true));
     const EvaluationResult found = run_evaluation(config, some_text());
     CHECK(found.loss == run_evaluation(configure(there(kSingle, false)), some_text()).loss);
-    CHECK(found.peak_bytes <= bound_bytes(config, Work::evaluation));
+    CHECK(found.peak_bytes <= bound_bytes(config, Purpose::evaluation));
   }
 }
 

@@ -140,7 +140,7 @@ TEST_CASE("an evaluation is the mean over all windows, to the last bit", "[train
       CHECK(found.loss == expected);
       CHECK(found.windows == kWindows);
       CHECK(found.steps_done == -1);
-      CHECK(found.peak_bytes <= bound_bytes(config, Work::evaluation));
+      CHECK(found.peak_bytes <= bound_bytes(config, Purpose::evaluation));
     }
   }
 }
@@ -160,7 +160,7 @@ TEST_CASE("an evaluation needs the parameters and one block at a time", "[train]
                       Words{std::string("--training.mixed_precision_param=") + format,
                             std::string("--parallel.reshard_after_forward=") + reshard});
         const std::int64_t peak = run_evaluation(config, data).peak_bytes;
-        const std::int64_t bound = bound_bytes(config, Work::evaluation);
+        const std::int64_t bound = bound_bytes(config, Purpose::evaluation);
         CHECK(peak <= bound);
         const auto scratch = static_cast<std::int64_t>(ThreadPool::kScratchBytes);
         CHECK(bound - scratch < (peak - scratch) * 5 / 4);
@@ -297,7 +297,7 @@ TEST_CASE("a checkpoint is evaluated as its training evaluated it", "[train][eva
     const EvaluationResult found = run_evaluation(config, validation);
     CHECK(found.loss == trained.evaluations.back().loss);
     CHECK(found.steps_done == 4);
-    CHECK(found.peak_bytes <= bound_bytes(config, Work::evaluation));
+    CHECK(found.peak_bytes <= bound_bytes(config, Purpose::evaluation));
   }
   const auto complaint = [&](const Words& words) {
     return message_of<InputError>([&] { run_evaluation(configure(words), validation); });

@@ -179,7 +179,7 @@ TEST_CASE("LoRA starts from a model's weights, and its export is an ordinary mod
     const config::TrainConfig with_adapters = configure({from, eval});
     const EvaluationResult trained = run_evaluation(with_adapters, some_text(), {});
     const double adapted = trained.loss;
-    CHECK(trained.peak_bytes <= bound_bytes(with_adapters, Work::evaluation));
+    CHECK(trained.peak_bytes <= bound_bytes(with_adapters, Purpose::evaluation));
     const Words merged = {"--model.from=" + (home / "exported").string(), "--lora.rank=0"};
     const double alone = run_evaluation(configure({merged}), some_text(), {}).loss;
     const double untrained =

@@ -26,9 +26,9 @@ using testing::TemporaryFolder;
 constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
 
 std::string refusal(const std::vector<std::string>& overrides, std::int64_t nbytes,
-                    Work work = Work::training) {
+                    Purpose purpose = Purpose::training) {
   return message_of<InputError>([&] {
-    check_memory(config::load_config(std::nullopt, overrides), {nbytes, "a test's limit"}, work);
+    check_memory(config::load_config(std::nullopt, overrides), {nbytes, "a test's limit"}, purpose);
   });
 }
 
@@ -93,11 +93,11 @@ TEST_CASE("what is said to be saved is less than what is needed", "[train]") {
                                {lora, half},
                                {lora, half, sharded, ranks},
                                {sharded, ranks}}) {
-    for (const Work work : {Work::training, Work::evaluation}) {
+    for (const Purpose purpose : {Purpose::training, Purpose::evaluation}) {
       Overrides words = {"--model.preset=llama_2b", "--training.local_batch_size=1",
                          "--training.seq_len=64"};
       words.insert(words.end(), how.begin(), how.end());
-      const std::string message = refusal(words, 1, work);
+      const std::string message = refusal(words, 1, purpose);
       INFO(message);
       const double needed = gigabytes(message, " needs ");
       const double left = gigabytes(message, "(then it is ");
@@ -147,7 +147,7 @@ TEST_CASE("data larger than the memory are named", "[train]") {
   read.emplace_back("--training.eval_every=1");
   CHECK_THAT(refusal(read, std::int64_t{64} << 30),
              contains("data.validation: " + (folder / "text").string() + ": reading it takes"));
-  CHECK_THAT(refusal(unread, std::int64_t{64} << 30, Work::evaluation),
+  CHECK_THAT(refusal(unread, std::int64_t{64} << 30, Purpose::evaluation),
              contains("--eval: " + (folder / "text").string() + ": reading it takes"));
 }
 
@@ -156,16 +156,16 @@ TEST_CASE("an evaluation may need less than the training", "[train][eval]") {
        {std::vector<std::string>{"--model.preset=llama_124m", "--training.local_batch_size=1"},
         {"--parallel.strategy=fsdp", "--parallel.ranks=4"}}) {
     const config::TrainConfig config = config::load_config(std::nullopt, overrides);
-    const std::int64_t needed = bound_bytes(config, Work::evaluation) * config.recipe.ranks;
-    CHECK(needed_bytes(config, Work::evaluation) == needed);
+    const std::int64_t needed = bound_bytes(config, Purpose::evaluation) * config.recipe.ranks;
+    CHECK(needed_bytes(config, Purpose::evaluation) == needed);
     CHECK(needed < needed_bytes(config));
-    CHECK(refusal(overrides, needed, Work::evaluation).empty());
-    CHECK_THAT(refusal(overrides, needed, Work::training), contains("this training needs"));
-    CHECK_THAT(refusal(overrides, needed - 1, Work::evaluation),
+    CHECK(refusal(overrides, needed, Purpose::evaluation).empty());
+    CHECK_THAT(refusal(overrides, needed, Purpose::training), contains("this training needs"));
+    CHECK_THAT(refusal(overrides, needed - 1, Purpose::evaluation),
                contains("this evaluation needs") && contains("would save most"));
   }
   const std::vector<std::string> absurd = {"--model.hidden_size=1000000000"};
-  CHECK_THAT(refusal(absurd, std::int64_t{64} << 30, Work::evaluation),
+  CHECK_THAT(refusal(absurd, std::int64_t{64} << 30, Purpose::evaluation),
              contains("this evaluation needs"));
 }
 

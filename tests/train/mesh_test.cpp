@@ -143,7 +143,7 @@ TEST_CASE("a training goes on from a mesh as anything, and as a mesh from anythi
     const EvaluationResult found = run_evaluation(config, some_text());
     CHECK(found.steps_done == 5);
     CHECK(found.loss == run_evaluation(configure(there({})), some_text()).loss);
-    CHECK(found.peak_bytes <= bound_bytes(config, Work::evaluation));
+    CHECK(found.peak_bytes <= bound_bytes(config, Purpose::evaluation));
   }
 }
 
