@@ -29,8 +29,8 @@ struct Module {
 /// is gathered first, freed last, and kept in between.
 struct Unit {
   std::string module;  ///< a Module's name, or "root": of it only the two lists, and if it exists
-  bool keep = false;   ///< after forward, until its backward; else: reshard
-  bool keep_part = false;                      ///< likewise, of a rank's part: Plan::neighbors
+  bool keep = false;   ///< all of it from its forward to its backward
+  bool keep_part = false;                      ///< a part of it: see Plan::neighbors
   bool checkpoint = false;                     ///< of a block: backward runs its forward again
   std::vector<std::string> before_forward{};   ///< units whose gathers start when this one is about
   std::vector<std::string> before_backward{};  ///< to compute, in this order
@@ -39,7 +39,7 @@ struct Unit {
 struct Plan {
   std::vector<Unit> units;  ///< at least one, in any order
   /// s: a part is 1/s of a unit, and backward gathers the parts of s ranks that follow one another,
-  /// from a multiple of s on. It divides W, and 1 < s < W; 0 if no unit keeps a part.
+  /// from a multiple of s on. s divides W, and 1 < s < W; 0 if no unit keeps a part.
   int neighbors = 0;
 };
 
