@@ -74,6 +74,10 @@ bool read_some(int end, Bytes& bytes, std::size_t most) {
   return count > 0;
 }
 
+double seconds_of(const timeval& time) {
+  return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+}
+
 bool has_ended(pid_t child) {
   siginfo_t info{};
   return waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
@@ -122,8 +126,10 @@ ChildResult run_child(const std::vector<std::string>& command, const std::string
   result.timed_out = !converse(child, in, out, errors, input, seconds, result);
   if (result.timed_out) kill(-child, SIGKILL);
   int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  rusage used{};
+  while (wait4(child, &status, 0, &used) < 0 && errno == EINTR) {
   }
+  result.used_seconds = seconds_of(used.ru_utime) + seconds_of(used.ru_stime);
   kill(-child, SIGKILL);  // whatever it left behind
   fcntl(out.ends[0], F_SETFL, O_NONBLOCK);
   for (std::size_t before = SIZE_MAX; before != result.observations.size();) {

@@ -13,7 +13,8 @@ struct ChildResult {
   std::string errors;                      ///< what it wrote to standard error, capped
   int exit_code = -1;                      ///< -1: ended by `signal`
   int signal = 0;
-  bool timed_out = false;  ///< it was killed: too long by the clock
+  bool timed_out = false;   ///< it was killed: too long by the clock
+  double used_seconds = 0;  ///< of processor time
 };
 
 /// Starts `command` with `input` on its standard input, and waits for it. Its descriptor 3 names a

@@ -69,11 +69,17 @@ std::string ending(const ChildResult& child, int seconds) {
         "endless loop.{}",
         6 * seconds, said);
   }
-  if (child.signal == SIGXCPU || child.signal == SIGKILL) {
+  if (child.signal == SIGXCPU || (child.signal == SIGKILL && child.used_seconds >= seconds)) {
     return fmt::format(
-        "did not end: it was stopped after {} s of processor time, or because it ran out of "
-        "memory.{}",
+        "did not end: it was stopped after {} s of processor time. A rank is in an endless loop, "
+        "or computes far more than it must.{}",
         seconds, said);
+  }
+  if (child.signal == SIGKILL) {
+    return fmt::format(
+        "did not end: the system stopped it after {:.1f} s of processor time, as it does when its "
+        "memory runs out. A rank may allocate in an endless loop.{}",
+        child.used_seconds, said);
   }
   if (child.signal != 0) {
     return fmt::format("crashed: {}. Run make debug-n.m to see where, in a debugger.{}",

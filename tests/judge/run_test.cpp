@@ -48,6 +48,16 @@ TEST_CASE("after as many hangs as are allowed no run is started", "[judge]") {
   unsetenv("FSDP_MOST_HANGS");
 }
 
+TEST_CASE("what ended a run that did not end is said", "[judge]") {
+  const testing::TemporaryFolder folder;
+  set_runner(folder, "case $(cat) in *killed*) kill -KILL $$;; *) while :; do :; done;; esac\n");
+  setenv("FSDP_SECONDS", "1", 1);
+  const std::string loops = failure_of("loops"), killed = failure_of("killed");
+  unsetenv("FSDP_SECONDS");
+  CHECK_THAT(loops, contains("stopped after 1 s of processor time. A rank is in an endless loop"));
+  CHECK_THAT(killed, contains("s of processor time, as it does when its memory runs out"));
+}
+
 TEST_CASE("a report counts only if the run then ends by itself, with exit code 0", "[judge]") {
   const testing::TemporaryFolder folder;
   set_runner(folder, std::string(kReports) + R"(
