@@ -38,7 +38,7 @@ struct Planned {
 std::optional<Planned> best_of_planner(const PaperTrack& paper);
 
 /// Why a plan has no time: what `run` returns, or the error that it throws; "" if it has one. A
-/// plan may need steps of task 8 that are not written.
+/// plan may need step 3.4, or steps of task 8, that are not written.
 std::string refusal(const std::function<std::string()>& run);
 
 struct Verdict {

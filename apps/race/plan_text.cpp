@@ -137,12 +137,15 @@ void check_neighbors(const Plan& plan, int ranks) {
     if (ranks % s == 0) allowed.push_back(s);
   }
   if (std::ranges::find(allowed, plan.neighbors) != allowed.end()) return;
-  const std::string remedy =
-      allowed.empty()
-          ? "write 0, and let no unit keep a part"
-          : fmt::format("use {}, or 0 and no unit that keeps a part", fmt::join(allowed, " or "));
+  if (allowed.empty()) {
+    refuse("neighbors",
+           fmt::format("{} ranks have no smaller groups of equal size; leave it 0, and "
+                       "let no unit keep a part",
+                       ranks));
+  }
   refuse("neighbors",
-         fmt::format("{} of {} ranks cannot share a unit; {}", plan.neighbors, ranks, remedy));
+         fmt::format("{} of {} ranks cannot share the units of which parts are kept; use {}",
+                     plan.neighbors, ranks, fmt::join(allowed, " or ")));
 }
 
 }  // namespace
@@ -158,7 +161,9 @@ void check_plan(const Plan& plan, const std::vector<Module>& modules, int ranks)
     const auto module = std::ranges::find(modules, unit.module, &Module::name);
     if (unit.module == kRoot) {
       if (unit.keep || unit.keep_part || unit.checkpoint) {
-        refuse(field_of(i), "the root is always kept and never checkpointed; leave these false");
+        refuse(field_of(i),
+               "the root is always kept and never checkpointed; leave keep, keep_part and "
+               "checkpoint false");
       }
       continue;
     }

@@ -48,7 +48,7 @@ std::vector<Track> all() {
   return {
       {1, "a slow link", "The channel is busy longer than the kernels.",
        model(12, 1024, 16, 32000, 1024), 8, 4, machine(200, 1500, 16, 5), 2440 * kMiB},
-      {2, "two boxes", "Every collective crosses the link between the boxes.",
+      {2, "two boxes", "What all ranks share crosses the link between the boxes.",
        model(16, 2048, 16, 32000, 2048), 16, 2, in_boxes(machine(250, 2000, 200, 3), 8, 50, 10),
        6200 * kMiB},
       {3, "deep and narrow", "Many small units: the latency of each collective counts.",

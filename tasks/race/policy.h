@@ -30,8 +30,8 @@ struct Module {
 struct Unit {
   std::string module;  ///< a Module's name, or "root": of it only the two lists, and if it exists
   bool keep = false;   ///< all of it from its forward to its backward
-  bool keep_part = false;                      ///< a part of it: see Plan::neighbors
-  bool checkpoint = false;                     ///< of a block: backward runs its forward again
+  bool keep_part = false;   ///< a part of it, in place of all: see Plan::neighbors
+  bool checkpoint = false;  ///< of a block: backward runs its forward again
   std::vector<std::string> before_forward{};   ///< units whose gathers start when this one is about
   std::vector<std::string> before_backward{};  ///< to compute, in this order
 };
@@ -39,7 +39,7 @@ struct Unit {
 struct Plan {
   std::vector<Unit> units;  ///< at least one, in any order
   /// s: a part is 1/s of a unit, and backward gathers the parts of s ranks that follow one another,
-  /// from a multiple of s on. s divides W, and 1 < s < W; 0 if no unit keeps a part.
+  /// from a multiple of s on. s divides W, and 1 < s < W; 0: no unit may keep a part.
   int neighbors = 0;
 };
 

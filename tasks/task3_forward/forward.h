@@ -3,6 +3,7 @@
 /// Task 3: the forward pass: unshard a unit before it computes, reshard it afterwards.
 #pragma once
 
+#include "base/check.h"
 #include "comm/process_group.h"
 #include "nn/module.h"
 #include "optim/reshard.h"  // ReshardAfterForward
@@ -103,9 +104,15 @@ class ShardedUnit {
   ProcessGroup& group() { return *group_; }
   State state() const { return state_; }
   const Options& options() const { return options_; }
-  /// What the next forwards leave of the unit, decided anew. within(s) needs the subgroup that the
-  /// unit was made with. Source: set_reshard_after_forward of PyTorch's FSDPModule.
-  void set_options(const Options& options) { options_ = options; }
+  /// What the next forwards leave of the unit, decided anew. within(s) needs a subgroup of s ranks.
+  /// Source: set_reshard_after_forward of PyTorch's FSDPModule.
+  /// @throws Error if the unit was made without it
+  void set_options(const Options& options) {
+    const ReshardAfterForward& rule = options.reshard_after_forward;
+    FSDP_CHECK(!rule.is_within() || (subgroup_ != nullptr && subgroup_->size() == rule.ranks),
+               "unit {}: it was made without a subgroup of {} ranks", name_, rule.ranks);
+    options_ = options;
+  }
   bool has_trainable() const;
   /// Σ P over the unit's flat parameters.
   std::int64_t padded_numel() const;

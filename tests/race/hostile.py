@@ -15,7 +15,7 @@ TRACK = 4  # the smallest
 SAID = {
     "endless": "used up its 1 s of processor time",
     "faster_machine": "bytes at its peak, and a rank has",
-    "forged_result": "a plan has no such field; it has units alone",
+    "forged_result": "a plan has no such field; it has units and neighbors",
     "hidden_gathers": "bytes at its peak, and a rank has",
     "much_memory": "no memory left: it may have 1024 MiB",
     "no_plan": "no plan over",

@@ -69,9 +69,14 @@ TEST_CASE("A plan that does not fit the model is refused") {
   CHECK_THAT(said_of([](Plan& plan) { plan.units.back().keep_part = true; }),
              contains("units[4]: model.norm+lm_head is kept, and a part of it too; choose one"));
   CHECK_THAT(said_of([](Plan& plan) { plan.units[1].keep_part = true; }),
-             contains("neighbors: 0 of 4 ranks cannot share a unit; use 2, or 0"));
+             contains("neighbors: 0 of 4 ranks cannot share the units"));
   CHECK_THAT(said_of([](Plan& plan) { plan.neighbors = 3; }),
-             contains("neighbors: 3 of 4 ranks cannot share a unit; use 2, or 0"));
+             contains("neighbors: 3 of 4 ranks cannot share the units of which parts are kept; "
+                      "use 2"));
+  Plan parts = plain_plan(paper.modules());
+  parts.neighbors = 3;
+  CHECK_THAT(message_of<InputError>([&] { race::check_plan(parts, paper.modules(), 3); }),
+             contains("neighbors: 3 ranks have no smaller groups of equal size; leave it 0"));
   CHECK(said_of([](Plan& plan) {
           plan.neighbors = 2;
           plan.units[1].keep_part = true;
@@ -91,12 +96,15 @@ TEST_CASE("A plan over the memory limit has no time, and one within it has") {
   CHECK_THAT(verdict.refused, contains("at its peak, and a rank has"));
 }
 
-TEST_CASE("A plan that needs an unwritten step of task 8 has no time, and the step is named") {
+TEST_CASE("A plan that needs an unwritten step has no time, and the step is named") {
   CHECK(race::refusal([] { return std::string(); }) == "");
   CHECK(race::refusal([]() -> std::string { throw Error("other bits"); }) == "other bits");
   const std::string said = race::refusal([]() -> std::string { todo("8.4"); });
   CHECK_THAT(said, contains("step 8.4 is not written yet"));
   CHECK_THAT(said, contains("make test-task8 ONLY=8.4 tests it. Until then, plan no checkpoint"));
+  const std::string of_parts = race::refusal([]() -> std::string { todo("3.4"); });
+  CHECK_THAT(of_parts, contains("step 3.4 is not written yet"));
+  CHECK_THAT(of_parts, contains("Until then, plan no keep_part"));
 }
 
 }  // namespace fsdp::testing::race_plans

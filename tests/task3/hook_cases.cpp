@@ -85,6 +85,9 @@ std::string title(std::size_t index, const std::string& pass) {
   return index > 0 ? text + fmt::format(" (the case's pass {})", index + 1) : text;
 }
 
+constexpr const char* kReadLate =
+    "set_options() was called after install_hooks(): read the options when a hook runs";
+
 void check_pass(const Observations& seen, int rank, std::size_t index, const std::string& kind,
                 const Pass& expected, float factor) {
   const bool tape = kind != "eval";
@@ -100,8 +103,10 @@ void check_pass(const Observations& seen, int rank, std::size_t index, const std
   const auto heard = seen.lines(rank, name + " heard");
   const bool all_sharded =
       std::count(states.begin(), states.end(), "sharded") == std::ssize(states);
-  const bool root_goes =
-      tape && seen.asked().options.contains("keep") && states != expected.states && all_sharded;
+  const bool as_before = tape && seen.asked().options.contains("set_options") &&
+                         states != expected.states && all_sharded;
+  const bool root_goes = tape && !as_before && seen.asked().options.contains("keep") &&
+                         states != expected.states && all_sharded;
   // Whether units are wrong only where a frozen one was not kept.
   const auto frozen = seen.asked().options.value("frozen", std::vector<std::string>{});
   bool frozen_go = states.size() == expected.states.size() && states != expected.states;
@@ -122,6 +127,7 @@ void check_pass(const Observations& seen, int rank, std::size_t index, const std
       title(index, kind), events, expected_events,
       {{frozen_go && tape,
         "You resharded a frozen unit that the options keep: they apply to frozen units, too"},
+       {as_before, kReadLate},
        {root_goes, "You did not check keep_until_backward first"},
        {follows && all_sharded && states != expected.states,
         "You resharded units that never() keeps"},
@@ -144,8 +150,9 @@ void check_pass(const Observations& seen, int rank, std::size_t index, const std
                     "root rule comes first"
                   : "without a tape there is no backward, so nothing is kept",
              seen);
-  rule.at(rank).equal("the states after " + title(index, kind), states, expected.states,
-                      {{root_goes, "You did not check keep_until_backward first"}});
+  rule.at(rank).equal(
+      "the states after " + title(index, kind), states, expected.states,
+      {{as_before, kReadLate}, {root_goes, "You did not check keep_until_backward first"}});
   const std::int64_t held = seen.bytes(rank, name + " memory", "UNSHARDED_PARAM");
   rule.equal("UNSHARDED_PARAM bytes after " + title(index, kind), held, expected.held,
              {{held > 0 && expected.held == 0 && sharded_but_parts,

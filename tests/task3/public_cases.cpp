@@ -172,6 +172,7 @@ TEST_CASE("What is kept until backward follows the options", "[3.5]") {
     judge_hooks({.world_size = world_size, .options = {{"layers", 3}, {"group", 1}}});
   }
   judge_hooks({.world_size = 4, .options = {{"layers", 3}, {"group", 2}, {"keep", {0}}}});
+  judge_hooks({.world_size = 2, .options = {{"layers", 3}, {"keep", {1}}, {"set_options", true}}});
 }
 
 TEST_CASE("Several forwards in a row, with and without a tape", "[3.5]") {

@@ -44,9 +44,16 @@ class Tower {
           .reshard_after_forward = testing::reshard_of(group),
           .keep_until_backward = std::find(kept.begin(), kept.end(), index) != kept.end()};
       const std::string name = name_of_unit(units_.size());
+      options_.push_back(options);
+      const bool is_later = recorder.option("set_options", false);
       units_.push_back(std::make_unique<ShardedUnit>(name, *layer, flats_of(name, *layer, recorder),
-                                                     recorder.shared_group(), subgroup, options));
+                                                     recorder.shared_group(), subgroup,
+                                                     is_later ? ShardedUnit::Options{} : options));
     }
+  }
+  /// With "set_options", the options of a case are decided only now.
+  void set_options() {
+    for (std::size_t i = 0; i < units_.size(); ++i) unit(i).set_options(options_[i]);
   }
   Toy& model() { return model_; }
   ShardedUnit& unit(std::size_t index = 0) { return *units_.at(index); }
@@ -86,6 +93,7 @@ class Tower {
  private:
   Toy model_;
   std::vector<std::unique_ptr<ShardedUnit>> units_;
+  std::vector<ShardedUnit::Options> options_;  // as the case has them
 };
 
 void note_values(Recorder& recorder, const std::string& key, const std::vector<Tensor>& vectors) {
@@ -286,6 +294,7 @@ void hooks(Recorder& recorder) {
     unit->install_hooks();
     if (recorder.option("scheduler", true)) unit->scheduler = &listener;
   }
+  tower.set_options();
   const Variable x = input_of(recorder.asked()), misfit = input_of(recorder.asked(), 1);
   const std::vector<int> order = tower.model().order;
   recorder.memory("floor");
