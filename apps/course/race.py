@@ -74,8 +74,11 @@ def plan_of(code: int, printed: str, said: str) -> Plan:
     if code == 0:
         return Plan(printed, "", said)
     reason = f"the policy ended with exit code {code}"
-    if code in (-signal.SIGXCPU, -signal.SIGKILL):
+    if code == -signal.SIGXCPU:
         reason = f"the policy used up its {CPU} s of processor time"
+    elif code == -signal.SIGKILL:
+        reason = (f"the policy was killed: its {CPU} s of processor time are over, or the machine has "
+                  "no memory left")
     elif code < 0:
         reason = f"the policy crashed ({signal.Signals(-code).name})"
     elif (found := _REASON.fullmatch(said)) is not None:
@@ -210,8 +213,8 @@ def race(track: int | None, impl: str, jobs: int) -> int:
         if not names:
             raise RaceError("IMPL=solution: this kit has no policies but yours")
     builder.Builder(build=PROGRAMS.parent, jobs=jobs).make(
-        JUDGE, *names, what="the engine and the judge, optimized, once: a quarter of an hour of "
-        "processor time, which two cores share")
+        JUDGE, *names, what="the engine and the judge, optimized, once: up to a quarter of an "
+        "hour of processor time, which two cores share")
     course = tracks(PROGRAMS / JUDGE)
     if track is not None and track not in [each["track"] for each in course]:
         raise RaceError(f"TRACK={track}: the tracks are 1 to {len(course)}")

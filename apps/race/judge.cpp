@@ -48,6 +48,8 @@ report::ShortRun run_of(const nn::TransformerConfig& model, const paper::MemoryO
   return run;
 }
 
+double mebibytes(std::int64_t nbytes) { return static_cast<double>(nbytes) / (1 << 20); }
+
 using Bits = std::map<std::string, std::vector<std::byte>>;
 
 /// The parameters after two steps over J = 4 micro-batches.
@@ -153,9 +155,11 @@ Verdict judge(const Track& track, const std::string& text) {
     verdict.plan = measure(track, &plan);
     if (verdict.plan.peak_bytes <= track.memory_bytes) return difference_in_bits(track, plan);
     return fmt::format(
-        "the plan holds {} bytes at its peak, and a rank has {}: keep fewer units, gather fewer "
-        "ahead, or checkpoint blocks",
-        verdict.plan.peak_bytes, track.memory_bytes);
+        "the plan holds {} bytes at its peak, and a rank has {} ({:.1f} and {:.1f} MiB): keep "
+        "fewer "
+        "units, or only parts of them, gather fewer ahead, or checkpoint blocks",
+        verdict.plan.peak_bytes, track.memory_bytes, mebibytes(verdict.plan.peak_bytes),
+        mebibytes(track.memory_bytes));
   });
   return verdict;
 }

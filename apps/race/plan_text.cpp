@@ -143,9 +143,8 @@ void check_neighbors(const Plan& plan, int ranks) {
                        "let no unit keep a part",
                        ranks));
   }
-  refuse("neighbors",
-         fmt::format("{} of {} ranks cannot share the units of which parts are kept; use {}",
-                     plan.neighbors, ranks, fmt::join(allowed, " or ")));
+  refuse("neighbors", fmt::format("{}; of {} ranks, {} can share a unit of which parts are kept",
+                                  plan.neighbors, ranks, fmt::join(allowed, " or ")));
 }
 
 }  // namespace

@@ -41,7 +41,8 @@ class Process(unittest.TestCase):
         for script, said in (("echo race_policy: broken >&2; exit 1", "broken"),
                              ("exit 3", "exit code 3"),
                              ("kill -SEGV $$", "crashed (SIGSEGV); gdb --args "),
-                             ("kill -XCPU $$", "used up its 20 s of processor time")):
+                             ("kill -XCPU $$", "used up its 20 s of processor time"),
+                             ("kill -KILL $$", "20 s of processor time are over, or the machine")):
             with self.subTest(script):
                 self.assertIn(said, self.run_as_policy(f"echo '{{}}'; {script}").problem)
 

@@ -69,10 +69,9 @@ TEST_CASE("A plan that does not fit the model is refused") {
   CHECK_THAT(said_of([](Plan& plan) { plan.units.back().keep_part = true; }),
              contains("units[4]: model.norm+lm_head is kept, and a part of it too; choose one"));
   CHECK_THAT(said_of([](Plan& plan) { plan.units[1].keep_part = true; }),
-             contains("neighbors: 0 of 4 ranks cannot share the units"));
+             contains("neighbors: 0; of 4 ranks, 2 can share a unit"));
   CHECK_THAT(said_of([](Plan& plan) { plan.neighbors = 3; }),
-             contains("neighbors: 3 of 4 ranks cannot share the units of which parts are kept; "
-                      "use 2"));
+             contains("neighbors: 3; of 4 ranks, 2 can share a unit of which parts are kept"));
   Plan parts = plain_plan(paper.modules());
   parts.neighbors = 3;
   CHECK_THAT(message_of<InputError>([&] { race::check_plan(parts, paper.modules(), 3); }),
