@@ -131,7 +131,7 @@ std::string refusal(const std::function<std::string()>& run) {
   } catch (const Error& error) {
     return error.what();
   } catch (const TodoError& error) {
-    const std::string said = as_sentence(error);
+    std::string said = as_sentence(error);
     if (said.starts_with("step 3.4 ")) return said + ". Until then, plan no keep_part";
     if (!said.starts_with("step 8")) return said;
     return fmt::format(
