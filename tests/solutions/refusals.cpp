@@ -73,6 +73,22 @@ TEST_CASE("What cannot be sharded is refused on every rank") {
   refused(options, "prefetch_depth = -1");
 }
 
+TEST_CASE("A unit keeps no part that it has no subgroup for") {
+  const int world_size = GENERATE(1, 2, 3, 4);
+  FullyShardOptions options;
+  if (world_size == 4) options.reshard_after_forward = ReshardAfterForward::within(2);
+  const auto messages = on_ranks(world_size, [&](ProcessGroup& group) {
+    const ShardedToy toy({}, group, options);
+    ShardedUnit& unit = *toy.sharded->units().front();
+    unit.set_options({.reshard_after_forward = options.reshard_after_forward});
+    return message_of<Error>(
+        [&] { unit.set_options({.reshard_after_forward = ReshardAfterForward::within(3)}); });
+  });
+  for (const std::string& message : messages) {
+    CHECK_THAT(message, contains("it was made without a subgroup of 3 ranks"));
+  }
+}
+
 TEST_CASE("A prefetcher of depth 0 or less, or of a negative limit, is an error") {
   CHECK(message_of<Error>([] { Prefetcher({}, {1, 0}); }) == "");
   CHECK_THAT(message_of<Error>([] { Prefetcher({}, {0, 0}); }), contains("prefetch depth is 0"));
