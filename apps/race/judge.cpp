@@ -156,8 +156,7 @@ Verdict judge(const Track& track, const std::string& text) {
     if (verdict.plan.peak_bytes <= track.memory_bytes) return difference_in_bits(track, plan);
     return fmt::format(
         "the plan holds {} bytes at its peak, and a rank has {} ({:.1f} and {:.1f} MiB): keep "
-        "fewer "
-        "units, or only parts of them, gather fewer ahead, or checkpoint blocks",
+        "fewer units, or only parts of them, gather fewer ahead, or checkpoint blocks",
         verdict.plan.peak_bytes, track.memory_bytes, mebibytes(verdict.plan.peak_bytes),
         mebibytes(track.memory_bytes));
   });
