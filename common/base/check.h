@@ -3,7 +3,7 @@
 /// Errors. Every failure throws fsdp::Error, in every build.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <stdexcept>
 #include <string>

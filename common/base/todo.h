@@ -3,7 +3,7 @@
 /// An unfinished exercise throws an exception that names it.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <stdexcept>
 #include <string>

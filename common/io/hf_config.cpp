@@ -4,6 +4,8 @@
 #include "io/hf_folder.h"
 #include "io/json_file.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>

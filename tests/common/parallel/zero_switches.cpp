@@ -7,6 +7,8 @@
 #include "parallel/zero.h"
 #include "support/catch.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
