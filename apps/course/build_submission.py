@@ -28,6 +28,7 @@ import audit
 import builder
 import jail
 import manifest
+import precompiled
 import processes
 import source_check
 from linking import BuildError, link_command
@@ -131,11 +132,12 @@ class Staging:
         last. `environment`: what the jailed runner sees."""
         ranks = processes.environment(build, self.root / "bin")
         cpu *= processes.CPU_FACTOR if ranks else 1
-        words = [*self.jail_words(cpu, memory, "--fd3", "--state", str(self.state(task))),
+        words = [*self.jail_words(cpu, memory, "--stay", "--fd3", "--state",
+                                  str(self.state(task))),
                  *(jail.FOR_PROCESSES if ranks else ()),
                  *(word for each in environment for word in ("--env", each)), "--"]
-        return {**ranks, "FSDP_JAIL": "\n".join(words), "FSDP_SECONDS": f"{cpu + 10:.0f}",
-                "FSDP_SALT": str(self.salts.get(task, 0))}
+        return {**ranks, "FSDP_RESIDENT_JAIL": "\n".join(words),
+                "FSDP_SECONDS": f"{cpu + 10:.0f}", "FSDP_SALT": str(self.salts.get(task, 0))}
 
     def unpack_in_jail(self, wanted: list[str], file: object) -> str:
         """For unpack.unpack()."""
@@ -290,7 +292,7 @@ class SubmissionBuilder:
     def _compile_one(self, task: manifest.Task, source: Path, work: Path,
                      uid: int | None) -> tuple[str, list[source_check.Finding]]:
         """(what the compiler says if it fails, what the preprocessed text shows)."""
-        flags = self._flags(task, source.name)
+        flags = self._flags(task, source.name, source)
         text = work / f"{source.name}.ii"
         ended = self.staging.run([*flags, "-E", "-dI", source, "-o", text], self._limits(),
                                  folder=str(work), uid=uid, extra=[f"TMPDIR={work}"])
@@ -321,17 +323,22 @@ class SubmissionBuilder:
         says = [f"the compiler {ended.says}"] if ended.says else []
         return "\n".join(says + lines[:SHOWN_LINES] + more)
 
-    def _flags(self, task: manifest.Task, name: str) -> list[str]:
-        """The compiler and its options, with the staged sources in place of the tree's."""
+    def _flags(self, task: manifest.Task, name: str, source: Path | None = None) -> list[str]:
+        """The compiler and its options, with the staged sources in place of the tree's. For a
+        `source` that includes the precompiled header they use that one."""
         if not self._compile:
             self._compile = compile_commands(self.build)
         words = self._compile.get(f"{task.folder}/{name}")
         if words is None:
             raise BuildError(f"{self.build}/compile_commands.json does not compile "
                              f"{task.folder}/{name}; configure the preset grade anew")
-        source = self.staging.root / "source"
-        staged = {manifest.ROOT / top: f"-I{source}/{top}" for top in ("common", "tasks")}
-        return [*(staged.get(_included(word), word) for word in words), "-fdiagnostics-color=never"]
+        staged = self.staging.root / "source"
+        folders = {manifest.ROOT / top: f"-I{staged}/{top}" for top in ("common", "tasks")}
+        compiler, *options = [*(folders.get(_included(word), word) for word in words),
+                              "-fdiagnostics-color=never"]
+        if source is not None and precompiled.is_included(source, staged):
+            options += precompiled.put(precompiled.compiled(self.build, words), staged)
+        return [compiler, *options]
 
     def _limits(self, of: jail.Limits = COMPILE) -> jail.Limits:
         limits = copy.copy(of)
@@ -391,7 +398,8 @@ def _included(word: str) -> Path | None:
 
 def compile_commands(build: Path) -> dict[str, list[str]]:
     """"task3_forward/forward.cpp" → the compiler and its options, without source and output.
-    -Werror is for our own checks: a warning costs a student nothing."""
+    -Werror is for our own checks: a warning costs a student nothing. -g is for a debugger; lines, all
+    that is said of a crash, stand without it."""
     found: dict[str, list[str]] = {}
     tests = manifest.ROOT / "tests"
     for entry in json.loads((build / "compile_commands.json").read_text(encoding="utf-8")):
@@ -404,6 +412,7 @@ def compile_commands(build: Path) -> dict[str, list[str]]:
         for option in ("-o", "-c"):
             at = words.index(option)
             del words[at:at + 2]
-        words = [word for word in words if word != "-Werror" and _included(word) != tests]
+        words = [word for word in words
+                 if word not in ("-Werror", "-g") and _included(word) != tests]
         found.setdefault(f"{source.parent.name}/{source.name}", words)
     return found

@@ -31,6 +31,7 @@ import html_summary
 import jail
 import linking
 import manifest
+import precompiled
 import processes
 import questions
 import unpack
@@ -239,8 +240,10 @@ def prepare(build: Path, tasks: list[manifest.Task]) -> None:
                for name in (f"runner_task{task.number}_solution", f"judge_task{task.number}",
                             f"fsdp_task{task.number}")]
     builder.Builder(build=build).make(*targets, show=False)
+    flags = build_submission.compile_commands(build)
     for task in tasks:  # once, before several need it at the same time
         linking.link_command(build, task, [], Path("/dev/null"))
+        precompiled.compiled(build, flags[f"{task.folder}/{task.files[0]}"])
 
 
 def told(results: Results) -> str:

@@ -17,11 +17,14 @@ and empty but for what --keep names: a mount namespace, if this process may make
 root, or a container without that right) TMPDIR is a folder of the run, and root removes besides what
 the command's user has left in the shared ones.
 
-Starts once a graded case: imports are kept few.
+With --stay it runs one command after another, each as if it had been started for it alone: standard
+input is a socket over which a judge sends them (tests/graded/child.h). Python starts once then, and
+not once a graded case. Imports are kept few even so.
 """
 
 import errno
 import fcntl
+import itertools
 import os
 import resource
 import select
@@ -67,6 +70,12 @@ class Limits:
         # MiB of it: the allocator of a rank asks for less where less is left.)
         self.resident = resident
         self.wall = wall if wall is not None else WALL_FACTOR * cpu
+
+    def shortened(self):
+        """The same, with a part of the time."""
+        limits = Limits()
+        vars(limits).update(vars(self), cpu=self.cpu / SHORTENED, wall=self.wall / SHORTENED)
+        return limits
 
 
 class Outcome:
@@ -182,6 +191,7 @@ def find_program(name):
     return name
 
 
+_asked = itertools.count()  # how often this process looked at a user
 _taken = {}  # by user, the open file that holds the lock
 
 
@@ -209,12 +219,21 @@ def release(uid):
 
 def fresh_uid():
     """A user nobody runs as, taken."""
-    busy = {uid for _, uid in owners()}
-    for attempt in range(UIDS):
-        uid = FIRST_UID + (os.getpid() + attempt) % UIDS
-        if uid not in busy and take(uid):
+    for _ in range(UIDS):
+        uid = FIRST_UID + (os.getpid() + next(_asked)) % UIDS
+        if not has_processes(uid) and take(uid):
             return uid
     raise OSError(errno.EAGAIN, "every user of the jail is busy")
+
+
+def has_processes(uid):
+    """Whether anything is there whose real user is `uid`, be it a zombie. One look of the kernel at
+    its whole list, to whose end a new process is added: none can slip past."""
+    try:
+        os.getpriority(os.PRIO_USER, uid)
+        return True
+    except ProcessLookupError:
+        return False
 
 
 def owners():
@@ -256,6 +275,8 @@ def look_at(pid):
 def kill_user(uid):
     """Ends all processes of `uid`, however fast they multiply."""
     for _ in range(100):
+        if not has_processes(uid):
+            return
         child = os.fork()
         if child == 0:
             try:
@@ -551,12 +572,13 @@ def parse(arguments):
     """(limits, options, command). By hand: argparse takes longer to import than a case to run."""
     readers = {"cpu": float, "wall": float, "memory": nbytes, "file": nbytes, "output": nbytes,
                "resident": nbytes, "processes": int, "files": int, "asleep": float}
-    limits, options = {}, {"state": None, "folder": "/", "extra": [], "keep": [], "fd3": False}
+    limits, options = {}, {"state": None, "folder": "/", "extra": [], "keep": [], "fd3": False,
+                       "stay": False}
     words = list(arguments)
     while words and words[0] != "--":
         name = words.pop(0).removeprefix("--")
-        if name == "fd3":
-            options["fd3"] = True
+        if name in ("fd3", "stay"):
+            options[name] = True
         elif not words or name not in (*readers, "state", "folder", "env", "keep", "group"):
             raise ValueError(f"unknown option '{name}'")
         elif name in readers:
@@ -567,20 +589,18 @@ def parse(arguments):
             options[name] = int(words.pop(0))
         else:
             options[name] = words.pop(0)
-    if len(words) < 2:
+    if len(words) < 2 and not options["stay"]:
         raise ValueError("no command: write it after --")
     return Limits(**limits), options, words[1:]
 
 
-def main():
-    try:
-        limits, options, command = parse(sys.argv[1:])
-    except ValueError as error:
-        print(f"jail: {error}\n\n{__doc__}", file=sys.stderr)
-        return BROKEN
+def once(limits, options, command, streams=(1, 2)):
+    """Runs `command`, and passes on what it printed. Returns its exit code, or minus its signal, and
+    the CPU seconds that it used."""
+    options = dict(options)
     state = options.pop("state")
     if state is not None and read_kills(state) >= KILLS_ALLOWED:
-        limits.cpu, limits.wall = limits.cpu / SHORTENED, limits.wall / SHORTENED
+        limits = limits.shortened()
     jail = Jail(command, limits, **options)
     if state is not None and jail.uid is not None:
         append(state, "uids", f"{jail.uid}\n")
@@ -594,22 +614,58 @@ def main():
     outcome = jail.run()
     if state is not None and outcome.by_clock:
         append(state, BY_CLOCK, "x")
-    for stream, data in ((1, outcome.out), (2, outcome.err)):
+    if state is not None and outcome.killed:
+        append(state, "kills", "x")
+    last = {"broken": f"jail: could not start {outcome.says}\n"}.get(
+        outcome.kind, f"\njail: killed: {outcome.says}\n" if outcome.killed else "")
+    for stream, data in zip(streams, (outcome.out, outcome.err + last.encode())):
         while data:
             data = data[os.write(stream, data):]
-    if outcome.kind == "broken":
-        os.write(2, f"jail: could not start {outcome.says}\n".encode())
+    return KILLED if outcome.killed else outcome.code, outcome.cpu
+
+
+def stay(limits, options, command):
+    """Runs one command after another, as they come over standard input: tests/graded/child.h says
+    what comes and what is answered."""
+    import ctypes  # pylint: disable=unused-import  # once, and not again in each run
+    import socket  # neither is needed otherwise
+
+    line = socket.socket(fileno=fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 10))
+    os.dup2(2, 3)  # 3 is never free: what comes gets higher numbers
+    try:
+        while True:
+            words, handles, _, _ = socket.recv_fds(line, 1 << 16, 3)
+            if not words:
+                return 0
+            given, printed, observations = handles
+            os.dup2(observations, 3)
+            try:
+                ended = once(limits, {**options, "stdin": given},
+                             [*command, *words.decode().split("\0")], (printed, printed))
+            except OSError as error:
+                os.write(printed, f"jail: {error}\n".encode())
+                ended = BROKEN, 0
+            for handle in handles:
+                os.close(handle)
+            os.dup2(2, 3)
+            line.send(b"%d %f" % ended)
+    except BrokenPipeError:
+        return 0  # who asked is gone
+
+
+def main():
+    try:
+        limits, options, command = parse(sys.argv[1:])
+    except ValueError as error:
+        print(f"jail: {error}\n\n{__doc__}", file=sys.stderr)
         return BROKEN
-    if outcome.killed:
-        if state is not None:
-            append(state, "kills", "x")
-        os.write(2, f"\njail: killed: {outcome.says}\n".encode())
-        return KILLED
-    if outcome.kind == "signal":
-        sys.stdout.flush()
-        signal.signal(-outcome.code, signal.SIG_DFL) if -outcome.code not in (9, 19) else None
-        os.kill(os.getpid(), -outcome.code)
-    return outcome.code
+    if options.pop("stay"):
+        return stay(limits, options, command)
+    code, _ = once(limits, options, command)
+    if code < 0:
+        signal.signal(-code, signal.SIG_DFL) if -code not in (9, 19) else None
+        os.kill(os.getpid(), -code)
+    return code
 
 
 if __name__ == "__main__":

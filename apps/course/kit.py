@@ -38,7 +38,7 @@ _LEFT_OUT = [
     r"apps/course/interface\.json", r"apps/course/skeletons/.*",
     r"apps/course/(grade|grade_all|gradescope|gradescope_results|html_summary|kit|jail"
     r"|build_submission|diagnosis|hiding|race_board|reference_submission|similarity|ahead|ending"
-    r"|machine|kept|linking|side_by_side|autolab|autograder)\.py",
+    r"|machine|kept|linking|precompiled|side_by_side|autolab|autograder)\.py",
     r"apps/course/(gradescope|autolab)_image/.*", r"tests/structure/.*", r"\.ci/.*",
     r"docs/(instructors|syllabus)\.md", r"docs/board/.*",
     r"tests/cuda_on_host/.*", r"tests/support/cuda_on_card/.*", r"tests/cuda(_fsdp|_train)?/.*",

@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +16,8 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 namespace fsdp::graded {
@@ -38,22 +42,34 @@ struct Pipe {
   std::array<int, 2> ends{-1, -1};
 };
 
-[[noreturn]] void become(const std::vector<std::string>& command, const Pipe& in, const Pipe& out,
-                         const Pipe& errors, int seconds) {
-  setpgid(0, 0);  // so that all it starts can be killed with it
-  const auto cpu = static_cast<rlim_t>(seconds);
-  const rlimit limit{cpu, cpu + 1};
-  setrlimit(RLIMIT_CPU, &limit);
+struct Handle {
+  explicit Handle(int opened) : number(opened) {}
+  ~Handle() {
+    if (number >= 0) close(number);
+  }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+  const int number;
+};
+
+/// What a command finds as 0, as 1 and 2, and as 3.
+using Descriptors = std::array<int, 3>;
+
+/// This process becomes `command`, in a group of its own: all it starts can be killed with it.
+/// Without observations its descriptor 3 is closed.
+[[noreturn]] void become(const std::vector<std::string>& command, const Descriptors& given) {
+  setpgid(0, 0);
   const rlimit no_core{0, 0};
   setrlimit(RLIMIT_CORE, &no_core);
   // Numbers above 3 first, so that no dup2 overwrites an end that is still to be moved.
-  const std::string path = fmt::format("/proc/self/fd/{}", out.ends[1]);
-  const int from = fcntl(in.ends[0], F_DUPFD, 10), err = fcntl(errors.ends[1], F_DUPFD, 10),
-            to = fcntl(open(path.c_str(), O_PATH), F_DUPFD, 10);
-  dup2(from, 0);
-  dup2(err, 1);
-  dup2(err, 2);
-  dup2(to, kObservations);
+  Descriptors high{};
+  std::transform(given.begin(), given.end(), high.begin(),
+                 [](int each) { return fcntl(each, F_DUPFD, 10); });
+  dup2(high[0], 0);
+  dup2(high[1], 1);
+  dup2(high[1], 2);
+  close(kObservations);
+  dup2(high[2], kObservations);
   for (int each = kObservations + 1; each < 256; ++each) close(each);
   std::vector<char*> words;
   for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
@@ -84,13 +100,26 @@ bool has_ended(pid_t child) {
          info.si_pid == child;
 }
 
+/// Waits for the end of `child`, and kills whatever it left behind.
+void note_end(pid_t child, ChildResult& result) {
+  int status = 0;
+  rusage used{};
+  while (wait4(child, &status, 0, &used) < 0 && errno == EINTR) {
+  }
+  kill(-child, SIGKILL);
+  result.used_seconds = seconds_of(used.ru_utime) + seconds_of(used.ru_stime);
+  if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
+  if (WIFSIGNALED(status)) result.signal = WTERMSIG(status);
+}
+
 /// Feeds and reads until the child has ended; false when it took too long by the clock.
-bool converse(pid_t child, Pipe& in, Pipe& out, Pipe& errors, const std::string& input, int seconds,
-              ChildResult& result) {
+template <class HasEnded>
+bool converse(const HasEnded& child_has_ended, Pipe& in, Pipe& out, Pipe& errors,
+              const std::string& input, int seconds, ChildResult& result) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(6 * seconds);
   std::size_t fed = 0;
   fcntl(in.ends[1], F_SETFL, O_NONBLOCK);
-  while (errors.ends[0] >= 0 || !has_ended(child)) {
+  while (errors.ends[0] >= 0 || !child_has_ended()) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
         end - std::chrono::steady_clock::now());
     if (left.count() <= 0) return false;
@@ -110,34 +139,120 @@ bool converse(pid_t child, Pipe& in, Pipe& out, Pipe& errors, const std::string&
   return true;
 }
 
-}  // namespace
-
-ChildResult run_child(const std::vector<std::string>& command, const std::string& input,
-                      int seconds) {
-  signal(SIGPIPE, SIG_IGN);
-  Pipe in, out, errors;
+pid_t start_limited(const std::vector<std::string>& command, const Descriptors& given,
+                    int seconds) {
   const pid_t child = fork();
   FSDP_CHECK(child >= 0, "fork: {}", std::strerror(errno));
-  if (child == 0) become(command, in, out, errors, seconds);
+  if (child > 0) return child;
+  const auto cpu = static_cast<rlim_t>(seconds);
+  const rlimit limit{cpu, cpu + 1};
+  setrlimit(RLIMIT_CPU, &limit);
+  become(command, given);
+}
+
+/// Sends `words` with `handles` as one message; false if nobody reads there any more.
+bool send_command(int socket, const std::vector<std::string>& words, const Descriptors& handles) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : std::string(1, '\0')) + word;
+  iovec whole{text.data(), text.size()};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(Descriptors))> room{};
+  msghdr message{};
+  message.msg_iov = &whole;
+  message.msg_iovlen = 1;
+  message.msg_control = room.data();
+  message.msg_controllen = room.size();
+  cmsghdr* const rights = CMSG_FIRSTHDR(&message);
+  rights->cmsg_level = SOL_SOCKET;
+  rights->cmsg_type = SCM_RIGHTS;
+  rights->cmsg_len = CMSG_LEN(sizeof(Descriptors));
+  std::memcpy(CMSG_DATA(rights), handles.data(), sizeof(Descriptors));
+  return sendmsg(socket, &message, MSG_NOSIGNAL) >= 0;
+}
+
+}  // namespace
+
+void ResidentJail::start() {
+  std::array<int, 2> ends{-1, -1};
+  FSDP_CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) == 0,
+             "socketpair: {}", std::strerror(errno));
+  socket_ = ends[0];
+  process_ = fork();
+  FSDP_CHECK(process_ >= 0, "fork: {}", std::strerror(errno));
+  if (process_ == 0) become(command_, {ends[1], STDERR_FILENO, -1});
+  close(ends[1]);
+}
+
+void ResidentJail::begin(const std::vector<std::string>& words,
+                         const std::array<int, 3>& descriptors) {
+  if (process_ >= 0 && send_command(socket_, words, descriptors)) return;
+  end();
+  start();
+  FSDP_CHECK(send_command(socket_, words, descriptors), "the jail does not start: {}",
+             std::strerror(errno));
+}
+
+bool ResidentJail::has_ended() const {
+  pollfd answer{socket_, POLLIN, 0};
+  return poll(&answer, 1, 0) != 0;
+}
+
+void ResidentJail::tell(ChildResult& result) {
+  std::array<char, 64> answer{};
+  if (process_ >= 0) recv(socket_, answer.data(), answer.size() - 1, 0);
+  int code = 0;
+  if (std::sscanf(answer.data(), "%d %lf", &code, &result.used_seconds) == 2) {  // NOLINT
+    (code < 0 ? result.signal : result.exit_code) = std::abs(code);
+  } else if (process_ >= 0) {
+    reap(result);
+  } else {
+    result.signal = SIGKILL;
+  }
+}
+
+void ResidentJail::end() {
+  if (process_ < 0) return;
+  kill(-process_, SIGKILL);
+  ChildResult unused;
+  reap(unused);
+}
+
+void ResidentJail::reap(ChildResult& result) {
+  close(socket_);
+  note_end(process_, result);
+  process_ = -1;
+}
+
+ChildResult run_child(const std::vector<std::string>& command, const std::string& input,
+                      int seconds, ResidentJail* jail) {
+  signal(SIGPIPE, SIG_IGN);
+  Pipe in, out, errors;
+  const std::string path = fmt::format("/proc/self/fd/{}", out.ends[1]);
+  const Handle named{open(path.c_str(), O_PATH | O_CLOEXEC)};
+  const Descriptors given{in.ends[0], errors.ends[1], named.number};
+  pid_t child = -1;
+  if (jail != nullptr) {
+    jail->begin(command, given);
+  } else {
+    child = start_limited(command, given, seconds);
+  }
   in.close_end(0);
   errors.close_end(1);  // the other stays open: the child has nothing that keeps the pipe open
 
   ChildResult result;
-  result.timed_out = !converse(child, in, out, errors, input, seconds, result);
-  if (result.timed_out) kill(-child, SIGKILL);
-  int status = 0;
-  rusage used{};
-  while (wait4(child, &status, 0, &used) < 0 && errno == EINTR) {
+  const auto ended = [&] { return jail != nullptr ? jail->has_ended() : has_ended(child); };
+  result.timed_out = !converse(ended, in, out, errors, input, seconds, result);
+  if (jail == nullptr) {
+    if (result.timed_out) kill(-child, SIGKILL);
+    note_end(child, result);
+  } else {
+    if (result.timed_out) jail->end();
+    jail->tell(result);
   }
-  result.used_seconds = seconds_of(used.ru_utime) + seconds_of(used.ru_stime);
-  kill(-child, SIGKILL);  // whatever it left behind
   fcntl(out.ends[0], F_SETFL, O_NONBLOCK);
   for (std::size_t before = SIZE_MAX; before != result.observations.size();) {
     before = result.observations.size();
     read_some(out.ends[0], result.observations, kMostObservations);
   }
-  if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
-  if (WIFSIGNALED(status)) result.signal = WTERMSIG(status);
   return result;
 }
 

@@ -55,7 +55,7 @@ std::string new_nonce() {
 /// How a run ended that brought no observations.
 std::string ending(const ChildResult& child, int seconds) {
   const std::string said = child.errors.empty() ? "" : "\nIt printed:\n" + child.errors;
-  // Under a jail (FSDP_JAIL) the limits are the jail's, and its last words say which was reached.
+  // Under a jail the limits are the jail's, and its last words say which was reached.
   const std::string_view last_words = "\njail: killed: ";
   const std::size_t killed = child.errors.rfind(last_words);
   if (child.exit_code == 124 && killed != std::string::npos) {
@@ -117,12 +117,15 @@ bool did_end(const ChildResult& child) {
 }
 
 Json observe(const Case& asked) {
-  static int hangs = 0;  // of this process; a judge is one thread
+  // Both are of this process; a judge is one thread.
+  static int hangs = 0;
+  static ResidentJail jail(lines(variable("FSDP_RESIDENT_JAIL", "")));
   refuse_more_hangs(asked, hangs);
   const int seconds = std::atoi(variable("FSDP_SECONDS", "20").c_str());
   const std::string nonce = new_nonce();  // comes back with the observations of this run
   const ChildResult child =
-      run_child(runner_command(asked.world_size), nonce + to_json(asked).dump(), seconds);
+      run_child(runner_command(asked.world_size), nonce + to_json(asked).dump(), seconds,
+                jail.is_there() ? &jail : nullptr);
   if (!did_end(child)) ++hangs;
   Json seen = parse(child, asked, nonce, seconds);
   const Json& todos = seen.at("todos");

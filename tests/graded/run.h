@@ -21,10 +21,11 @@ struct Setup {
 /// was submitted, so that observations which were recorded elsewhere answer another question.
 std::uint64_t salted(std::uint64_t seed);
 
-/// Runs `scenario` in the program FSDP_RUNNER names (after the words of FSDP_JAIL, a line each, if
-/// set), or returns what an equal call of this judge got before. Its ranks are threads; or, if
-/// FSDP_LAUNCHER names an mpirun, processes that the script FSDP_RUN_CASE starts. They compute on
-/// the device that FSDP_DEVICE names, cpu or cuda; in float64 always on the cpu.
+/// Runs `scenario` in the program FSDP_RUNNER names, or returns what an equal call of this judge
+/// got before. FSDP_JAIL, if set: words before it, a line each; FSDP_RESIDENT_JAIL: those of a
+/// ResidentJail. Its ranks are threads; or, if FSDP_LAUNCHER names an mpirun, processes that the
+/// script FSDP_RUN_CASE starts. They compute on the device that FSDP_DEVICE names, cpu or cuda; in
+/// float64 always on the cpu.
 /// Fails the test case, with the runner's own words, if the run reached an unsolved step, threw,
 /// crashed, hung (FSDP_SECONDS of processor time, default 20; six times that by the clock), or
 /// ended without observations, or with another exit code than 0 after them. FSDP_MOST_HANGS: after

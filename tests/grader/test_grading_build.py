@@ -7,11 +7,14 @@ import tempfile
 import types
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import course_path  # noqa: F401  must come first
 import build_submission
 import jail
 import manifest
+import precompiled
+from object_file import ObjectFile
 
 GXX = shutil.which("g++")
 TASK = manifest.load().task(3)
@@ -34,7 +37,7 @@ class Seeds(unittest.TestCase):
             staging = build_submission.Staging(Path(name), {3: 41})
             told = [staging.judge_environment(Path(name), 1, "1G", task) for task in (3, 4)]
         self.assertEqual([each["FSDP_SALT"] for each in told], ["41", "0"])
-        self.assertIn(name, told[0]["FSDP_JAIL"].split("\n"))
+        self.assertIn(name, told[0]["FSDP_RESIDENT_JAIL"].split("\n"))
 
 
 class Trees(unittest.TestCase):
@@ -50,7 +53,7 @@ class Trees(unittest.TestCase):
         """Of a build that was configured in `tree`."""
         build = self.folder / "build"
         build.mkdir(exist_ok=True)
-        command = [GXX, "-Werror", "-std=c++20",
+        command = [GXX, "-O1", "-Werror", "-std=c++20",
                    *(f"-I{tree / top}" for top in ("common", "tasks", "tests")),
                    "-o", "x.o", "-c", "x"]
         (build / "compile_commands.json").write_text(json.dumps([{
@@ -101,6 +104,68 @@ class Trees(unittest.TestCase):
         problem, findings = tools._compile_one(task, path, work, uid)
         self.assertEqual((problem, [str(each) for each in findings]),
                          ("", [f"tasks/{TASK.folder}/{NAME}:3: assembler is not for a submission"]))
+
+    @unittest.skipUnless(GXX, "needs g++")
+    def test_a_header_that_is_included_anyhow_is_read_compiled(self):
+        tools = self.tools(manifest.ROOT)
+        path = tools.staging.root / "source" / "tasks" / TASK.folder / NAME
+        path.write_bytes((manifest.ROOT / "solutions" / TASK.folder / NAME).read_bytes())
+        work = tools.staging.root / "work" / "task3"
+        work.mkdir()
+        uid = jail.fresh_uid() if jail.is_root() else None
+        if uid is not None:
+            os.chown(work, uid, uid)
+        objects = []
+        for flags in (tools._flags(TASK, NAME), tools._flags(TASK, NAME, path)):
+            ended = tools._compile_object([*flags, "-H"], path, work, uid)
+            self.assertEqual(ended.code, 0, ended.err)
+            used = [line for line in ended.err.decode().splitlines() if line.startswith("! ")]
+            symbols = ObjectFile((work / f"{NAME}.o").read_bytes(), NAME).symbols
+            objects.append((len(used), sorted((each.name, each.strong) for each in symbols)))
+        (uses, symbols), (uses_it, same_symbols) = objects
+        self.assertEqual((uses, uses_it), (0, 1))
+        self.assertEqual(same_symbols, symbols)
+        # What is checked is what is compiled: a name of the header is known from the first line on.
+        path.write_text(f'#ifdef FSDP_CHECK\nasm("");\n#endif\n#include "{precompiled.HEADER}"\n',
+                        encoding="utf-8")
+        task = types.SimpleNamespace(number=3, folder=TASK.folder, files=(NAME,))
+        _, findings = tools._compile_one(task, path, work, uid)
+        self.assertIn("assembler is not for a submission", str(findings[0]))
+
+
+class Precompiled(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name)
+        for path, text in (("common/" + precompiled.HEADER, "#pragma once\n"),
+                           ("common/a.h", f'#include "{precompiled.HEADER}"\n#include "a.h"\n'),
+                           ("tasks/b.h", "# include\t\"a.h\"\n"), ("tasks/c.h", "")):
+            (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+            (self.root / path).write_text(text, encoding="utf-8")
+
+    def test_only_who_includes_it_anyhow_gets_it(self):
+        for text, is_included in ((f'#include "{precompiled.HEADER}"', True), ('#include "b.h"', True),
+                                  ('#include "c.h"\n#include <vector>\n', False),
+                                  ('#include "nowhere.h"\n// nn/module.h\n', False)):
+            source = self.root / "tasks" / "x.cpp"
+            source.write_text(text, encoding="utf-8")
+            self.assertEqual(precompiled.is_included(source, self.root), is_included, text)
+
+    @unittest.skipUnless(GXX, "needs g++")
+    def test_it_is_compiled_anew_when_a_header_or_an_option_changed(self):
+        flags = [GXX, f"-I{self.root / 'common'}"]
+        with mock.patch.object(manifest, "ROOT", self.root):
+            made = precompiled.compiled(self.root, flags)
+            first = made.stat().st_ino
+            self.assertEqual(precompiled.compiled(self.root, flags).stat().st_ino, first)
+            os.utime(self.root / "common" / "a.h", (1, 1))
+            second = precompiled.compiled(self.root, flags).stat().st_ino
+            self.assertNotEqual(second, first)
+            self.assertNotEqual(precompiled.compiled(self.root, [*flags, "-O1"]).stat().st_ino,
+                                second)
+            with self.assertRaisesRegex(build_submission.BuildError, "nn/module.h does not compile"):
+                precompiled.compiled(self.root, [GXX])
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -209,12 +210,86 @@ class CommandLine(unittest.TestCase):
             self.assertIn(b"jail: ", done.stderr)
 
 
+class Staying(unittest.TestCase):
+    """One jail, and one command after another over its socket."""
+
+    def setUp(self):
+        self.state = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.state)
+        self.line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.jail = subprocess.Popen(
+            [*JAIL, "--stay", "--fd3", "--cpu", "4", "--asleep", "1", "--state", self.state, "--",
+             "/bin/sh", "-c"], stdin=theirs, stderr=subprocess.PIPE)
+        theirs.close()
+        self.addCleanup(self.end)
+
+    def end(self):
+        self.line.close()
+        self.assertEqual((self.jail.wait(), self.jail.stderr.read()), (0, b""))
+        self.jail.stderr.close()
+
+    def call(self, script, given=b"", *words):
+        """(the answer's code, what was printed, what came through descriptor 3)."""
+        pipes = [os.pipe() for _ in range(3)]
+        (given_out, given_in), (printed_out, printed_in), (seen_out, seen_in) = pipes
+        os.write(given_in, given)
+        os.close(given_in)
+        socket.send_fds(self.line, ["\0".join([script, *words]).encode()],
+                        [given_out, printed_in, seen_in])
+        for each in (given_out, printed_in, seen_in):
+            os.close(each)
+        answer = self.line.recv(100).split()
+        with os.fdopen(printed_out, "rb") as printed, os.fdopen(seen_out, "rb") as seen:
+            self.assertEqual(len(answer), 2)
+            self.assertGreaterEqual(float(answer[1]), 0)
+            return int(answer[0]), printed.read().decode(), seen.read()
+
+    def test_each_run_is_like_the_only_one(self):
+        seen = 'cat >&3; echo "$1"; echo two >&2; ls /proc/self/fd | wc -l; exit 5'
+        for given in (b"a case", b"another"):
+            self.assertEqual(self.call(seen, given, "sh", given.decode()),
+                             (5, f"{given.decode()}\n5\ntwo\n", given))
+        self.assertEqual(self.call("kill -SEGV $$")[0], -signal.SIGSEGV)
+        self.assertEqual(self.call("exit 0"), (0, "", b""))
+
+    def test_what_does_not_end_is_ended_and_the_next_runs(self):
+        code, said, _ = self.call("echo begun; sleep 1000")
+        self.assertEqual(code, jail.KILLED)
+        self.assertTrue(said.startswith("begun\n"), said)
+        self.assertTrue(said.splitlines()[-1].startswith("jail: killed: deadlocked"), said)
+        self.assertEqual(self.call("ulimit -t")[1], "4\n")
+        self.assertEqual(self.call("sleep 1000")[0], jail.KILLED)
+        self.assertEqual(self.call("ulimit -t")[1], "1\n")  # after two kills
+        self.assertEqual(self.call("ulimit -t")[1], "1\n")  # no shorter
+
+    @unittest.skipUnless(jail.is_root(), "only root can give a command a user of its own")
+    def test_each_run_has_a_user_of_its_own(self):
+        users = [int(self.call("id -u; sleep 1000 &")[1]) for _ in range(3)]
+        self.assertEqual(len(set(users)), 3)
+        noted = Path(self.state, "uids").read_text(encoding="ascii").split()
+        self.assertEqual(noted, [str(user) for user in users])
+        self.assertEqual([pid for pid, uid, _ in jail.processes() if uid in users], [])
+
+    def test_nothing_of_a_run_is_there_for_the_next(self):
+        self.call('echo x > "$TMPDIR/left"; export LEFT=1; umask 0; cd /tmp')
+        self.assertEqual(self.call('ls -A "$TMPDIR"; echo "$LEFT"; umask; pwd')[1],
+                         "\n0077\n/\n")
+
+    def test_it_ends_when_nobody_hears_its_answer(self):
+        read, write = os.pipe()
+        socket.send_fds(self.line, [b"echo begun; read line"], [read, write, write])
+        self.line.close()  # end() waits for it
+        os.close(read)
+        os.close(write)
+
+
 @unittest.skipUnless(jail.is_root(), "only root can give a command a user of its own")
 class Isolation(unittest.TestCase):
     def test_a_user_of_its_own(self):
-        user = int(shell("id -u").out)
+        user, *groups = map(int, shell("id -u; id -G").out.split())
         self.assertTrue(jail.FIRST_UID <= user < jail.FIRST_UID + jail.UIDS)
-        self.assertEqual(shell("id -G").out.split(), [str(user).encode()])
+        self.assertEqual(groups, [user])
+        self.assertNotEqual(int(shell("id -u").out), user)
 
     def test_secrets_cannot_be_read(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -228,12 +303,10 @@ class Isolation(unittest.TestCase):
         self.assertEqual([pid for pid, uid, _ in jail.processes() if uid == user], [])
 
     def test_a_fork_bomb(self):
-        ended = jail.run(["/bin/bash", "-c", "f() { f | f & }; f; sleep 100; id -u"],
+        bomb = jail.Jail(["/bin/bash", "-c", "f() { f | f & }; f; sleep 100"],
                          jail.Limits(cpu=2, wall=4, processes=40))
-        self.assertTrue(ended.killed)
-        mine = [uid for _, uid, _ in jail.processes() if uid == jail.FIRST_UID + os.getpid() %
-                jail.UIDS]
-        self.assertEqual(mine, [])
+        self.assertTrue(bomb.run().killed)
+        self.assertEqual([pid for pid, uid, _ in jail.processes() if uid == bomb.uid], [])
 
 
 if __name__ == "__main__":
