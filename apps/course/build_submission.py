@@ -81,7 +81,7 @@ class Staging:
             (root / name).chmod(mode)
         for name in ("unpack.py", "source_check.py"):
             _copy(Path(__file__).with_name(name), root / "bin" / name)
-        # Once here, and not once for each case.
+        # Once here, and not in each jail.
         py_compile.compile(jail.__file__, str(root / "bin" / _JAIL), doraise=True,
                            invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
         for name in processes.SCRIPTS:
@@ -316,7 +316,7 @@ class SubmissionBuilder:
 
     def _said(self, ended: jail.Outcome) -> str:
         """The compiler's words, with the paths that the student knows."""
-        text = (ended.err + ended.out).decode("utf-8", "replace")
+        text = precompiled.without_path((ended.err + ended.out).decode("utf-8", "replace"))
         text = text.replace(f"{self.staging.root}/source/", "").replace(f"{manifest.ROOT}/", "")
         lines = text.splitlines()
         more = [f"… {len(lines) - SHOWN_LINES} more lines"] if len(lines) > SHOWN_LINES else []
@@ -336,8 +336,9 @@ class SubmissionBuilder:
         folders = {manifest.ROOT / top: f"-I{staged}/{top}" for top in ("common", "tasks")}
         compiler, *options = [*(folders.get(_included(word), word) for word in words),
                               "-fdiagnostics-color=never"]
-        if source is not None and precompiled.is_included(source, staged):
-            options += precompiled.put(precompiled.compiled(self.build, words), staged)
+        made = precompiled.find(self.build, words)
+        if made is not None and source is not None and precompiled.is_included(source, staged):
+            options += precompiled.put(made, staged)
         return [compiler, *options]
 
     def _limits(self, of: jail.Limits = COMPILE) -> jail.Limits:

@@ -243,7 +243,7 @@ def prepare(build: Path, tasks: list[manifest.Task]) -> None:
     flags = build_submission.compile_commands(build)
     for task in tasks:  # once, before several need it at the same time
         linking.link_command(build, task, [], Path("/dev/null"))
-        precompiled.compiled(build, flags[f"{task.folder}/{task.files[0]}"])
+        precompiled.make(build, flags[f"{task.folder}/{task.files[0]}"])
 
 
 def told(results: Results) -> str:

@@ -1,7 +1,7 @@
 """The given header that nearly every file of a task includes, compiled once.
 
-Half of what compiling a submission costs is reading it. A file that includes it anyhow gets it first
-(-include), as text for the preprocessor and compiled for the compiler: what it means stays the same.
+Half of what compiling a submission costs is reading it. A file that begins by including it gets it
+first (-include), as text for the preprocessor and compiled for g++: what it means stays the same.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import manifest
@@ -19,29 +20,42 @@ HEADER = "nn/module.h"
 _NAME = "precompiled.h"  # includes it
 _TEXT = f'#include "{HEADER}"\n'
 _TOPS = ("common", "tasks")
-_INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"\n]+)"', re.MULTILINE)
+# What may stand before the first declaration: blanks, comments, and includes.
+_HEAD = re.compile(r'[ \t\r\n]+|//(?:[^\\\n]|\\(?!\n))*|/\*.*?\*/'
+                   r'|#[ \t]*include[ \t]*(?:"(?P<own>[^"\n]+)"|<[^>\n]+>)', re.DOTALL)
 
 
-def compiled(build: Path, flags: list[str]) -> Path:
-    """The header as `flags` compile it, in `build`: made anew when they, or a header of the
-    library, have changed."""
-    headers = sorted((manifest.ROOT / "common").rglob("*.h"))
-    stamp = "\n".join([" ".join(flags), *(f"{path} {path.stat().st_mtime_ns}" for path in headers)])
+def make(build: Path, flags: list[str]) -> None:
+    """Compiles the header with `flags` into `build`, if they, or a file that it reads, have changed
+    since. Only g++ will read it."""
+    if find(build, flags) is not None or not _is_gcc(flags[0]):
+        return
     folder = build / "precompiled"
-    output, stamped = folder / f"{_NAME}.gch", folder / f"{_NAME}.of"
-    if output.is_file() and stamped.is_file() and stamped.read_text(encoding="utf-8") == stamp:
-        return output
     folder.mkdir(exist_ok=True)
     (folder / _NAME).write_text(_TEXT, encoding="utf-8")
-    temporary = folder / f".{_NAME}.{os.getpid()}"
-    done = subprocess.run([*flags, f"-ffile-prefix-map={manifest.ROOT}/=", "-x", "c++-header",
-                           folder / _NAME, "-o", temporary],
+    output, rule = _compiled(build), folder / f".{_NAME}.{os.getpid()}.d"
+    temporary = rule.with_suffix(".gch")
+    done = subprocess.run([*flags, f"-ffile-prefix-map={manifest.ROOT}/=", "-MD", "-MF", rule,
+                           "-x", "c++-header", folder / _NAME, "-o", temporary],
                           capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise BuildError(f"{HEADER} does not compile: {done.stderr.strip()[:400]}")
+    read = rule.read_text(encoding="utf-8").partition(": ")[2].replace("\\\n", " ")
+    # A blank within a name is written with a backslash before it.
+    files = [re.sub(r"\\(.)", r"\1", name) for name in re.findall(r"(?:\\.|[^\s\\])+", read)]
     os.replace(temporary, output)
-    stamped.write_text(stamp, encoding="utf-8")
-    return output
+    _stamp_of(output).write_text(_stamp(flags, files), encoding="utf-8")
+    rule.unlink()
+
+
+def find(build: Path, flags: list[str]) -> Path | None:
+    """What make() has compiled; None if there is none that is up to date."""
+    output = _compiled(build)
+    if not output.is_file() or not _stamp_of(output).is_file():
+        return None
+    stamp = _stamp_of(output).read_text(encoding="utf-8")
+    files = [line.rpartition(" ")[0] for line in stamp.splitlines()[1:]]
+    return output if stamp == _stamp(flags, files) else None
 
 
 def put(made: Path, folder: Path) -> list[str]:
@@ -60,10 +74,10 @@ def put(made: Path, folder: Path) -> list[str]:
 
 
 def is_included(source: Path, root: Path) -> bool:
-    """Whether `source` includes the header, or a header does that it includes. `root` holds common/
-    and tasks/."""
+    """Whether `source` begins with includes, and one of them leads to the header before anything
+    else is said. `root` holds common/ and tasks/."""
     seen: set[str] = set()
-    unread = _INCLUDE.findall(source.read_text(encoding="utf-8", errors="replace"))
+    unread = list(_first_includes(source.read_text(encoding="utf-8", errors="replace")))
     while unread:
         name = unread.pop()
         if name == HEADER:
@@ -73,5 +87,42 @@ def is_included(source: Path, root: Path) -> bool:
         seen.add(name)
         for path in (root / top / name for top in _TOPS):
             if path.is_file():
-                unread += _INCLUDE.findall(path.read_text(encoding="utf-8"))
+                unread += _first_includes(
+                    path.read_text(encoding="utf-8").replace("#pragma once\n", "", 1))
     return False
+
+
+def without_path(text: str) -> str:
+    """A compiler's words without the lines that name the file which is included first."""
+    return "".join(line for line in text.splitlines(keepends=True) if f"/{_NAME}:" not in line)
+
+
+def _first_includes(text: str) -> Iterator[str]:
+    at = 0
+    while (found := _HEAD.match(text, at)) is not None:
+        if found["own"]:
+            yield found["own"]
+        at = found.end()
+
+
+def _compiled(build: Path) -> Path:
+    return build / "precompiled" / f"{_NAME}.gch"
+
+
+def _stamp_of(output: Path) -> Path:
+    return output.with_suffix(".of")
+
+
+def _stamp(flags: list[str], files: list[str]) -> str:
+    def changed(name: str) -> int:
+        try:
+            return os.stat(name).st_mtime_ns
+        except OSError:
+            return 0
+    return "\n".join([" ".join(flags), *(f"{name} {changed(name)}" for name in files)])
+
+
+def _is_gcc(compiler: str) -> bool:
+    """clang++ reads its own kind of such files only where their sources can be read."""
+    done = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)
+    return "Free Software Foundation" in done.stdout

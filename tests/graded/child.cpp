@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -176,10 +177,12 @@ void ResidentJail::start() {
   FSDP_CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) == 0,
              "socketpair: {}", std::strerror(errno));
   socket_ = ends[0];
+  const Handle theirs(ends[1]);
+  errors_ = memfd_create("errors of the jail", MFD_CLOEXEC);
   process_ = fork();
   FSDP_CHECK(process_ >= 0, "fork: {}", std::strerror(errno));
-  if (process_ == 0) become(command_, {ends[1], STDERR_FILENO, -1});
-  close(ends[1]);
+  if (process_ == 0) become(command_, {theirs.number, errors_, -1});
+  setpgid(process_, process_);  // as it does itself: whoever is first
 }
 
 void ResidentJail::begin(const std::vector<std::string>& words,
@@ -198,13 +201,18 @@ bool ResidentJail::has_ended() const {
 
 void ResidentJail::tell(ChildResult& result) {
   std::array<char, 64> answer{};
-  if (process_ >= 0) recv(socket_, answer.data(), answer.size() - 1, 0);
+  while (process_ >= 0 && recv(socket_, answer.data(), answer.size() - 1, 0) < 0 &&
+         errno == EINTR) {
+  }
   int code = 0;
   if (std::sscanf(answer.data(), "%d %lf", &code, &result.used_seconds) == 2) {  // NOLINT
     (code < 0 ? result.signal : result.exit_code) = std::abs(code);
-  } else if (process_ >= 0) {
-    reap(result);
-  } else {
+    return;
+  }
+  if (process_ >= 0) reap(result);
+  // Whatever the jail itself ended with: nobody has said that the run ended well.
+  if (result.exit_code <= 0 && result.signal == 0) {
+    result.exit_code = -1;
     result.signal = SIGKILL;
   }
 }
@@ -220,6 +228,10 @@ void ResidentJail::reap(ChildResult& result) {
   close(socket_);
   note_end(process_, result);
   process_ = -1;
+  lseek(errors_, 0, SEEK_SET);
+  while (read_some(errors_, result.errors, kMostErrors)) {
+  }
+  close(errors_);
 }
 
 ChildResult run_child(const std::vector<std::string>& command, const std::string& input,

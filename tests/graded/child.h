@@ -36,9 +36,11 @@ class ResidentJail {
   bool is_there() const { return !command_.empty(); }
   /// Hands `words` over, and those descriptors. Starts the program if it does not run.
   void begin(const std::vector<std::string>& words, const std::array<int, 3>& descriptors);
-  bool has_ended() const;          ///< whether the command has, or the program itself
-  void tell(ChildResult& result);  ///< waits for that, and says how
-  void end();                      ///< the program too; tell() says what it says of a killed one
+  bool has_ended() const;  ///< whether the command has, or the program itself
+  /// Waits for that, and says how. If the program itself has ended without an answer: how it did,
+  /// and what it has printed, but never that all was well.
+  void tell(ChildResult& result);
+  void end();  ///< the program too; tell() says then what it says of a killed one
 
  private:
   void start();
@@ -46,6 +48,7 @@ class ResidentJail {
   std::vector<std::string> command_;
   pid_t process_ = -1;  // -1: does not run
   int socket_ = -1;
+  int errors_ = -1;  // what it prints itself
 };
 
 /// Starts `command` with `input` on its standard input, and waits for it. Its descriptor 3 names a

@@ -7,7 +7,6 @@ import tempfile
 import types
 import unittest
 from pathlib import Path
-from unittest import mock
 
 import course_path  # noqa: F401  must come first
 import build_submission
@@ -108,6 +107,8 @@ class Trees(unittest.TestCase):
     @unittest.skipUnless(GXX, "needs g++")
     def test_a_header_that_is_included_anyhow_is_read_compiled(self):
         tools = self.tools(manifest.ROOT)
+        precompiled.make(tools.build, build_submission.compile_commands(
+            tools.build)[f"{TASK.folder}/{NAME}"])
         path = tools.staging.root / "source" / "tasks" / TASK.folder / NAME
         path.write_bytes((manifest.ROOT / "solutions" / TASK.folder / NAME).read_bytes())
         work = tools.staging.root / "work" / "task3"
@@ -125,12 +126,11 @@ class Trees(unittest.TestCase):
         (uses, symbols), (uses_it, same_symbols) = objects
         self.assertEqual((uses, uses_it), (0, 1))
         self.assertEqual(same_symbols, symbols)
-        # What is checked is what is compiled: a name of the header is known from the first line on.
-        path.write_text(f'#ifdef FSDP_CHECK\nasm("");\n#endif\n#include "{precompiled.HEADER}"\n',
+        # Nothing that comes before it loses its meaning.
+        path.write_text(f'#include <vector>\n#define private public\n#include "{precompiled.HEADER}"'
+                        '\nint x(fsdp::nn::Module& m) { return m.parameters_.size(); }\n',
                         encoding="utf-8")
-        task = types.SimpleNamespace(number=3, folder=TASK.folder, files=(NAME,))
-        _, findings = tools._compile_one(task, path, work, uid)
-        self.assertIn("assembler is not for a submission", str(findings[0]))
+        self.assertNotIn("-include", tools._flags(TASK, NAME, path))
 
 
 class Precompiled(unittest.TestCase):
@@ -144,28 +144,45 @@ class Precompiled(unittest.TestCase):
             (self.root / path).parent.mkdir(parents=True, exist_ok=True)
             (self.root / path).write_text(text, encoding="utf-8")
 
-    def test_only_who_includes_it_anyhow_gets_it(self):
-        for text, is_included in ((f'#include "{precompiled.HEADER}"', True), ('#include "b.h"', True),
-                                  ('#include "c.h"\n#include <vector>\n', False),
-                                  ('#include "nowhere.h"\n// nn/module.h\n', False)):
+    def test_only_who_begins_by_including_it_gets_it(self):
+        own = f'#include "{precompiled.HEADER}"\n'
+        for text, is_included in (
+                (own, True), ('// x\n\n/* y\n*/#include <vector>\n# include "b.h"\nint z;', True),
+                ('#include "c.h"\n#include <vector>\n', False),
+                ('#include "nowhere.h"\n// nn/module.h\n', False),
+                ("#define private public\n" + own, False), ("#if 0\n" + own + "#endif\n", False),
+                ("/*\n" + own + "*/\nint x;", False), ("// x \\\n" + own, False),
+                ("#include <vector>\nint x;\n" + own, False), ("\n" * (256 << 10) + "x", False),
+                ("/*" * (128 << 10), False)):
             source = self.root / "tasks" / "x.cpp"
             source.write_text(text, encoding="utf-8")
-            self.assertEqual(precompiled.is_included(source, self.root), is_included, text)
+            self.assertEqual(precompiled.is_included(source, self.root), is_included, text[:80])
 
     @unittest.skipUnless(GXX, "needs g++")
-    def test_it_is_compiled_anew_when_a_header_or_an_option_changed(self):
+    def test_it_is_compiled_anew_when_a_file_or_an_option_changed(self):
+        header = self.root / "common" / precompiled.HEADER
+        header.write_text('#pragma once\n#include "a b.h"\n', encoding="utf-8")
+        other = self.root / "common" / "a b.h"
+        other.write_text("", encoding="utf-8")
         flags = [GXX, f"-I{self.root / 'common'}"]
-        with mock.patch.object(manifest, "ROOT", self.root):
-            made = precompiled.compiled(self.root, flags)
-            first = made.stat().st_ino
-            self.assertEqual(precompiled.compiled(self.root, flags).stat().st_ino, first)
-            os.utime(self.root / "common" / "a.h", (1, 1))
-            second = precompiled.compiled(self.root, flags).stat().st_ino
-            self.assertNotEqual(second, first)
-            self.assertNotEqual(precompiled.compiled(self.root, [*flags, "-O1"]).stat().st_ino,
-                                second)
-            with self.assertRaisesRegex(build_submission.BuildError, "nn/module.h does not compile"):
-                precompiled.compiled(self.root, [GXX])
+        self.assertIsNone(precompiled.find(self.root, flags))
+        made = []
+        for change in (lambda: None, lambda: os.utime(other, (1, 1)), other.unlink):
+            change()
+            self.assertIsNone(precompiled.find(self.root, flags))
+            header.write_text("#pragma once\n" + '#include "a b.h"\n' * other.exists(),
+                              encoding="utf-8")
+            precompiled.make(self.root, flags)
+            made.append(precompiled.find(self.root, flags).stat().st_mtime_ns)
+            precompiled.make(self.root, flags)
+            self.assertEqual(precompiled.find(self.root, flags).stat().st_mtime_ns, made[-1])
+        self.assertEqual(len(set(made)), 3)
+        self.assertIsNone(precompiled.find(self.root, [*flags, "-O1"]))
+        with self.assertRaisesRegex(build_submission.BuildError, "nn/module.h does not compile"):
+            precompiled.make(self.root, [GXX])
+        self.assertEqual(sorted(path.name for path in (self.root / "precompiled").iterdir()
+                                if not path.name.startswith(".")),
+                         ["precompiled.h", "precompiled.h.gch", "precompiled.h.of"])
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import course_path  # noqa: F401  must come first
 import jail
@@ -221,11 +222,12 @@ class Staying(unittest.TestCase):
             [*JAIL, "--stay", "--fd3", "--cpu", "4", "--asleep", "1", "--state", self.state, "--",
              "/bin/sh", "-c"], stdin=theirs, stderr=subprocess.PIPE)
         theirs.close()
+        self.ends_with = 0
         self.addCleanup(self.end)
 
     def end(self):
         self.line.close()
-        self.assertEqual((self.jail.wait(), self.jail.stderr.read()), (0, b""))
+        self.assertEqual((self.jail.wait(), self.jail.stderr.read()), (self.ends_with, b""))
         self.jail.stderr.close()
 
     def call(self, script, given=b"", *words):
@@ -275,6 +277,40 @@ class Staying(unittest.TestCase):
         self.assertEqual(self.call('ls -A "$TMPDIR"; echo "$LEFT"; umask; pwd')[1],
                          "\n0077\n/\n")
 
+    def test_it_opens_no_more_with_each_run(self):
+        def opened():
+            return sorted(os.listdir(f"/proc/{self.jail.pid}/fd"))
+        self.call("exit 0")
+        before = opened()
+        for script in ("exit 0", "kill -SEGV $$", "echo out; echo err >&2"):
+            self.call(script)
+        self.assertEqual(opened(), before)
+
+    def test_a_run_that_cannot_be_made_ends_it_after_the_answer(self):
+        shutil.rmtree(self.state)
+        code, said, _ = self.call("exit 0")
+        os.mkdir(self.state)
+        self.assertEqual(code, jail.BROKEN)
+        self.assertIn("jail: [Errno 2]", said)
+        with self.assertRaises(BrokenPipeError):
+            self.line.send(b"exit 0")
+        self.assertEqual(self.jail.wait(), jail.BROKEN)
+        self.ends_with = jail.BROKEN
+
+    @unittest.skipUnless(jail.is_root(), "only root can give a command a user of its own")
+    def test_told_to_end_it_ends_nothing_that_is_not_its_own(self):
+        """Its last run's user may be another jail's by now."""
+        user = int(self.call("id -u")[1])
+        self.assertTrue(jail.take(user))
+        self.addCleanup(jail.release, user)
+        other = subprocess.Popen(["sleep", "1000"], user=user, group=user, extra_groups=[])
+        self.addCleanup(other.wait)
+        self.addCleanup(other.kill)
+        self.jail.terminate()
+        self.ends_with = -signal.SIGTERM
+        self.assertEqual(self.jail.wait(), self.ends_with)
+        self.assertIsNone(other.poll())
+
     def test_it_ends_when_nobody_hears_its_answer(self):
         read, write = os.pipe()
         socket.send_fds(self.line, [b"echo begun; read line"], [read, write, write])
@@ -290,6 +326,15 @@ class Isolation(unittest.TestCase):
         self.assertTrue(jail.FIRST_UID <= user < jail.FIRST_UID + jail.UIDS)
         self.assertEqual(groups, [user])
         self.assertNotEqual(int(shell("id -u").out), user)
+
+    def test_a_kernel_that_does_not_look_for_users(self):
+        """gVisor's getpriority() finds everybody."""
+        with mock.patch("os.getpriority", return_value=0):
+            uid = jail.fresh_uid()
+            self.addCleanup(jail.release, uid)
+            self.assertFalse(jail.has_processes(uid))
+            self.assertTrue(jail.has_processes(0))
+            self.assertEqual(shell("id -u; sleep 1000 & exit 3").code, 3)
 
     def test_secrets_cannot_be_read(self):
         with tempfile.TemporaryDirectory() as folder:

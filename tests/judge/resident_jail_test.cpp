@@ -10,7 +10,8 @@ namespace fsdp::graded {
 namespace {
 
 /// Plays a jail. It does not start the command: the command's first word is what it answers, or
-/// "die", or "sleep". What it reads as the input, with its process id before, are the observations.
+/// "die", "leave" or "sleep". What it reads as the input, with its process id before, are the
+/// observations.
 const std::vector<std::string> kPretends{"python3", "-c", R"(
 import os, signal, socket
 line = socket.socket(fileno=0)
@@ -26,7 +27,10 @@ while True:
         os.close(each)
     first = words.split(b"\0")[0]
     if first == b"die":
+        os.write(2, b"dies")
         os._exit(3)
+    if first == b"leave":
+        os._exit(0)
     if first == b"sleep":
         signal.pause()
     line.send(first)
@@ -59,11 +63,16 @@ TEST_CASE("a jail that dies or does not answer is started anew", "[judge]") {
   const ChildResult died = run_child({"die"}, "", 20, &jail);
   CHECK(died.exit_code == 3);
   CHECK_FALSE(died.timed_out);
+  CHECK(died.errors == "diedies");  // what it printed for the command, and by itself
+  const ChildResult left = run_child({"leave"}, "", 20, &jail);
+  CHECK((left.exit_code != 0 && left.signal == SIGKILL));
   CHECK(run_child({"0 0"}, "", 20, &jail).exit_code == 0);
   const ChildResult slept = run_child({"sleep"}, "", 0, &jail);
   CHECK(slept.timed_out);
   CHECK(slept.signal == SIGKILL);
   CHECK(run_child({"7 0"}, "", 20, &jail).exit_code == 7);
+  ResidentJail absent({"/nonexistent/jail"});
+  CHECK(run_child({"0 0"}, "", 20, &absent).exit_code == 127);
 }
 
 }  // namespace fsdp::graded

