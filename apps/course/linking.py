@@ -17,6 +17,7 @@ from pathlib import Path
 
 import manifest
 import object_file
+import stamp
 from object_file import ObjectFile
 
 
@@ -80,11 +81,12 @@ def prelinked(build: Path, task: manifest.Task, parts: LinkParts) -> Path:
     """All trusted objects of a runner as one: every member of every archive, used or not. A member
     that the runner replaces by one of its own (memory filled with NaN) is left out."""
     inputs = [build / word for word in (*parts.objects, *parts.archives)]
-    stamp = "\n".join(f"{path} {path.stat().st_mtime_ns} {path.stat().st_size}" for path in inputs)
     folder = build / "prelinked"
     output, stamped = folder / f"task{task.number}.o", folder / f"task{task.number}.of"
-    if output.is_file() and stamped.is_file() and stamped.read_text(encoding="utf-8") == stamp:
+    if (output.is_file() and stamped.is_file()
+            and stamp.holds(stamped.read_text(encoding="utf-8"), inputs)):
         return output
+    noted = stamp.of(inputs)
     folder.mkdir(exist_ok=True)
     replaced = {symbol.name for word in parts.objects
                 for symbol in ObjectFile((build / word).read_bytes(), word).symbols
@@ -106,5 +108,5 @@ def prelinked(build: Path, task: manifest.Task, parts: LinkParts) -> Path:
         raise BuildError(f"the trusted objects of task {task.number} do not link: "
                          f"{done.stderr.strip()[:400]}")
     os.replace(temporary, output)
-    stamped.write_text(stamp, encoding="utf-8")
+    stamped.write_text(noted, encoding="utf-8")
     return output

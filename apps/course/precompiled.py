@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import manifest
+import stamp
 from linking import BuildError
 
 HEADER = "nn/module.h"
@@ -44,7 +45,7 @@ def make(build: Path, flags: list[str]) -> None:
     # A blank within a name is written with a backslash before it.
     files = [re.sub(r"\\(.)", r"\1", name) for name in re.findall(r"(?:\\.|[^\s\\])+", read)]
     os.replace(temporary, output)
-    _stamp_of(output).write_text(_stamp(flags, files), encoding="utf-8")
+    _stamp_of(output).write_text(f"{_one_line(flags)}\n{stamp.of(files)}", encoding="utf-8")
     rule.unlink()
 
 
@@ -53,9 +54,9 @@ def find(build: Path, flags: list[str]) -> Path | None:
     output = _compiled(build)
     if not output.is_file() or not _stamp_of(output).is_file():
         return None
-    stamp = _stamp_of(output).read_text(encoding="utf-8")
-    files = [line.rpartition(" ")[0] for line in stamp.splitlines()[1:]]
-    return output if stamp == _stamp(flags, files) else None
+    made_with, _, noted = _stamp_of(output).read_text(encoding="utf-8").partition("\n")
+    is_current = made_with == _one_line(flags) and stamp.holds(noted, stamp.names(noted))
+    return output if is_current else None
 
 
 def put(made: Path, folder: Path) -> list[str]:
@@ -113,13 +114,8 @@ def _stamp_of(output: Path) -> Path:
     return output.with_suffix(".of")
 
 
-def _stamp(flags: list[str], files: list[str]) -> str:
-    def changed(name: str) -> int:
-        try:
-            return os.stat(name).st_mtime_ns
-        except OSError:
-            return 0
-    return "\n".join([" ".join(flags), *(f"{name} {changed(name)}" for name in files)])
+def _one_line(flags: list[str]) -> str:
+    return " ".join(flags).replace("\n", " ")
 
 
 def _is_gcc(compiler: str) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import object_file
+import stamp
 from object_file import ObjectFile
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -145,12 +146,11 @@ def system_symbols(build: Path) -> frozenset[str]:
 
 def _cached(build: Path, path: Path, read: object) -> object:
     """read(), remembered in the build folder until `path` changes."""
-    info = path.stat()
-    stamp = f"{path} {info.st_mtime_ns} {info.st_size}"
+    noted = stamp.of([path])
     cache = build / "audit" / (re.sub(r"[^A-Za-z0-9_.+-]", "_", str(path)).strip("_") + ".json")
     try:
         document = json.loads(cache.read_text(encoding="utf-8"))
-        if document["of"] == stamp:
+        if stamp.holds(document["of"], [path]):
             return document["symbols"]
     except (OSError, ValueError, KeyError, TypeError):
         pass
@@ -158,7 +158,7 @@ def _cached(build: Path, path: Path, read: object) -> object:
     try:
         cache.parent.mkdir(exist_ok=True)
         temporary = cache.with_name(f".{cache.name}.{os.getpid()}")
-        temporary.write_text(json.dumps({"of": stamp, "symbols": symbols}), encoding="utf-8")
+        temporary.write_text(json.dumps({"of": noted, "symbols": symbols}), encoding="utf-8")
         os.replace(temporary, cache)
     except OSError:
         pass  # a build folder that cannot be written is read again next time

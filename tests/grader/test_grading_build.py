@@ -13,6 +13,7 @@ import build_submission
 import jail
 import manifest
 import precompiled
+import stamp
 from object_file import ObjectFile
 
 GXX = shutil.which("g++")
@@ -131,6 +132,29 @@ class Trees(unittest.TestCase):
                         '\nint x(fsdp::nn::Module& m) { return m.parameters_.size(); }\n',
                         encoding="utf-8")
         self.assertNotIn("-include", tools._flags(TASK, NAME, path))
+
+
+class Stamps(unittest.TestCase):
+    def test_they_hold_until_a_file_changes(self):
+        with tempfile.TemporaryDirectory() as name:
+            one, other = Path(name) / "one", Path(name) / "a b"
+            for path in (one, other):
+                path.write_text("x", encoding="utf-8")
+                os.utime(path, ns=(1_700_000_000_123_456_789,) * 2)
+            files = [one, other]
+            noted = stamp.of(files)
+            self.assertEqual(stamp.names(noted), [str(path) for path in files])
+            self.assertTrue(stamp.holds(noted, files))
+            self.assertFalse(stamp.holds(noted, files[:1]))
+            self.assertFalse(stamp.holds(noted, files[::-1]))
+            for time, holds in ((1_700_000_000_000_000_000, True), (1_700_000_000_123_456_790, False),
+                                (1_700_000_001_000_000_000, False), (1, False)):
+                os.utime(one, ns=(time, time))
+                self.assertEqual(stamp.holds(noted, files), holds, time)
+            os.utime(one, ns=(1_700_000_000_000_000_000,) * 2)
+            other.unlink()
+            self.assertFalse(stamp.holds(noted, files))
+            self.assertFalse(stamp.holds("of an earlier form\n" * 2, files))
 
 
 class Precompiled(unittest.TestCase):
