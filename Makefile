@@ -153,10 +153,10 @@ test-integrated: ## Judge all of your tasks together, and name the wrong one
 	@$(install) build course
 	@$(course) integrated
 
-race: ## After task 7: plan the fastest step you can, within the memory (TRACK=2: on one machine)
-	@$(written)
+race: ## After task 7: plan the fastest step you can, within the memory (TRACK=2; ESTIMATE=yes: on paper, any time)
+	@$(if $(ESTIMATE),,$(written))
 	@$(install) build course
-	@$(course) race $(if $(TRACK),--track $(TRACK)) $(if $(IMPL),--impl $(IMPL))
+	@$(course) race $(if $(TRACK),--track $(TRACK)) $(if $(IMPL),--impl $(IMPL)) $(if $(ESTIMATE),--estimate)
 
 hint-%: ## Print a hint for a step, e.g. hint-4.2; LEVEL=1, 2 or 3
 	@$(install) course

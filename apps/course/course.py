@@ -6,7 +6,7 @@
     course.py debug STEP [--case NAME] [--debugger gdb|lldb|none]
     course.py show TASK [--impl student|solution]
     course.py reset TASK | submit | integrated | written TARGET
-    course.py race [--track N] [--impl student|solution]
+    course.py race [--track N] [--impl student|solution] [--estimate]
 """
 
 from __future__ import annotations
@@ -173,6 +173,8 @@ def debug(course: manifest.Manifest, options: argparse.Namespace) -> int:
 
 
 def run_race(_: manifest.Manifest, options: argparse.Namespace) -> int:
+    if options.estimate:
+        return race.estimate(options.track, options.jobs)
     return race.race(options.track, options.impl, options.jobs)
 
 
@@ -216,6 +218,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     command("integrated", test_integrated, "all of your own tasks together")
     each = command("race", run_race, "plan a step, and see how long it takes")
     each.add_argument("--track", type=int, help="this track only")
+    each.add_argument("--estimate", action="store_true", help="on paper, which needs no task")
     each.add_argument("--impl", choices=("student", "solution"), default="student")
     return parser.parse_args(arguments)
 

@@ -48,15 +48,15 @@ class Plan:
     said: str = ""  # what it printed besides
 
 
-def plan_here(program: Path, track: int) -> Plan:
+def plan_here(program: Path, track: int, *options: str) -> Plan:
     """Runs a policy of one's own, with limits."""
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (CPU, CPU + 1))
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
 
     try:
-        done = subprocess.run([str(program), "--track", str(track)], capture_output=True, text=True,
-                              errors="replace", check=False, timeout=WALL,
+        done = subprocess.run([str(program), "--track", str(track), *options], capture_output=True,
+                              text=True, errors="replace", check=False, timeout=WALL,
                               stdin=subprocess.DEVNULL, preexec_fn=limit)
     except subprocess.TimeoutExpired as error:
         said = error.stderr or b""  # bytes, whatever `text` says
@@ -146,8 +146,8 @@ def change(now: int, before: int | None, best: int | None = None) -> str:
 
 
 def table(track: dict, verdict: dict, whose: str, before: int | None = None,
-          best: int | None = None) -> list[str]:
-    """One track, one line per time."""
+          best: int | None = None, is_tried: bool = True) -> list[str]:
+    """One track, one line per time. A plan that is not `is_tried` has no last time."""
     bound = verdict["bound_ps"]
 
     def line(name: str, step: int | None, nbytes: int | None, note: str) -> str:
@@ -161,7 +161,7 @@ def table(track: dict, verdict: dict, whose: str, before: int | None = None,
             f"  {'':<14} {'step':>12} {'bound/step':>11} {'peak':>13}"]
     step = verdict.get("step_ps")
     rows.append(line(whose, step, verdict.get("peak_bytes"),
-                     "" if step is None else change(step, before, best)))
+                     "" if step is None or not is_tried else change(step, before, best)))
     rows.append(line("plain FSDP", verdict["fsdp_ps"], verdict["fsdp_bytes"], ""))
     if "planner_ps" in verdict:
         rows.append(line("unshard-plan", verdict["planner_ps"], None, verdict["planner"]))
@@ -215,11 +215,41 @@ def race(track: int | None, impl: str, jobs: int) -> int:
     builder.Builder(build=PROGRAMS.parent, jobs=jobs).make(
         JUDGE, *names, what="the engine and the judge, optimized, once: up to a quarter of an "
         "hour of processor time, which two cores share")
-    course = tracks(PROGRAMS / JUDGE)
+    course, asked = _asked(PROGRAMS / JUDGE, track)
+    return max(_race(name, asked, len(course), jobs) for name in names)
+
+
+def estimate(track: int | None, jobs: int) -> int:
+    """make race ESTIMATE=yes: on paper, which needs no task. 0: each plan that was asked for would
+    have a time."""
+    builder.Builder(build=PROGRAMS.parent, jobs=jobs).make(
+        POLICY, what="the race on paper, optimized, once: some minutes of processor time")
+    course, asked = _asked(PROGRAMS / POLICY, track)
+    verdicts: dict[int, dict] = {}
+    with ThreadPoolExecutor(max(1, jobs)) as pool:
+        plans = pool.map(lambda each: plan_here(PROGRAMS / POLICY, each["track"], "--estimate"), asked)
+        for each, plan in zip(asked, plans):
+            lines = [f"Track {each['track']}, {each['name']}. {each['about']}",
+                     f"  No time: {plan.problem}"]
+            if not plan.problem:
+                verdict = json.loads(plan.text)
+                verdicts[each["track"]] = verdict
+                lines = table(each, verdict, "your estimate", is_tried=False)
+            terminal.say(*lines, *printed(plan.said), "")
+    reached = score(verdicts, len(course))
+    said = (f"Score by these estimates: {reached:.4f}" if reached is not None else
+            "The score is that of all tracks" if len(asked) < len(course) else
+            "No score: a track has no time")
+    terminal.say(f"{said}. What counts is make race, which runs the plans with tasks 1 to 7.")
+    return 0 if sum("step_ps" in each for each in verdicts.values()) == len(asked) else 1
+
+
+def _asked(program: Path, track: int | None) -> tuple[list[dict], list[dict]]:
+    """All tracks, as `program` lists them, and those that are asked for."""
+    course = tracks(program)
     if track is not None and track not in [each["track"] for each in course]:
         raise RaceError(f"TRACK={track}: the tracks are 1 to {len(course)}")
-    asked = [each for each in course if track in (None, each["track"])]
-    return max(_race(name, asked, len(course), jobs) for name in names)
+    return course, [each for each in course if track in (None, each["track"])]
 
 
 def _race(name: str, asked: list[dict], count: int, jobs: int) -> int:

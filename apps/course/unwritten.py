@@ -54,5 +54,8 @@ def before_building(root: Path, course: manifest.Manifest, target: str) -> list[
                  ", ".join(step.id for step in found))
         lines.append(f"  task {task.number}  {task.title:<{width}}  {which}")
     first = next(iter(missing.values()))[0]
-    return [*lines, "", f"Write {first.id}, {first.title}, next. make test-task{first.id[0]} tests "
-            f"it, and make hint-{first.id} gives a hint."]
+    lines += ["", f"Write {first.id}, {first.title}, next. make test-task{first.id[0]} tests "
+              f"it, and make hint-{first.id} gives a hint."]
+    if target == "race":
+        lines.append("Until then, make race ESTIMATE=yes shows what your plans would take.")
+    return lines

@@ -48,8 +48,6 @@ report::ShortRun run_of(const nn::TransformerConfig& model, const paper::MemoryO
   return run;
 }
 
-double mebibytes(std::int64_t nbytes) { return static_cast<double>(nbytes) / (1 << 20); }
-
 using Bits = std::map<std::string, std::vector<std::byte>>;
 
 /// The parameters after two steps over J = 4 micro-batches.
@@ -153,12 +151,8 @@ Verdict judge(const Track& track, const std::string& text) {
     const Plan plan = plan_from_json(text);
     check_plan(plan, paper.modules(), track.ranks);
     verdict.plan = measure(track, &plan);
-    if (verdict.plan.peak_bytes <= track.memory_bytes) return difference_in_bits(track, plan);
-    return fmt::format(
-        "the plan holds {} bytes at its peak, and a rank has {} ({:.1f} and {:.1f} MiB): keep "
-        "fewer units, or only parts of them, gather fewer ahead, or checkpoint blocks",
-        verdict.plan.peak_bytes, track.memory_bytes, mebibytes(verdict.plan.peak_bytes),
-        mebibytes(track.memory_bytes));
+    const std::string too_much = refused_for_memory(verdict.plan.peak_bytes, track);
+    return too_much.empty() ? difference_in_bits(track, plan) : too_much;
   });
   return verdict;
 }

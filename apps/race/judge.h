@@ -6,6 +6,7 @@
 #include "race/bound.h"
 #include "race/policy.h"
 #include "race/track.h"
+#include "race/verdict_text.h"
 #include "report/run_record.h"
 
 #include <cstdint>
@@ -29,12 +30,7 @@ Measured measure(const Track& track, const Plan* plan);
 /// @return "" if every parameter has the same bits; else a sentence that says where they differ
 std::string difference_in_bits(const Track& track, const Plan& plan);
 
-/// The fastest configuration of unshard-plan that fits, of those that differ only in what a plan
-/// decides.
-struct Planned {
-  std::int64_t step_ps = 0;
-  std::string what;  ///< "reshard always, prefetch 1, checkpoints"
-};
+/// Of those configurations that fit.
 std::optional<Planned> best_of_planner(const PaperTrack& paper);
 
 /// Why a plan has no time: what `run` returns, or the error that it throws; "" if it has one. A

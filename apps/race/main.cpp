@@ -4,13 +4,13 @@
 #include "program/command_line/option_parser.h"
 #include "program/program.h"
 #include "race/judge.h"
+#include "race/verdict_text.h"
 #include "report/figures.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -18,25 +18,7 @@
 namespace fsdp::race {
 namespace {
 
-std::string to_json(const Verdict& verdict) {
-  const Track& track = *verdict.track;
-  nlohmann::ordered_json json{{"track", track.number},
-                              {"name", track.name},
-                              {"refused", verdict.refused},
-                              {"memory_bytes", track.memory_bytes},
-                              {"fsdp_ps", verdict.fsdp.step_ps},
-                              {"fsdp_bytes", verdict.fsdp.peak_bytes},
-                              {"bound_ps", verdict.bound.ps()},
-                              {"bound_computation_ps", verdict.bound.computation},
-                              {"bound_channel_ps", verdict.bound.channel}};
-  if (verdict.planner) {
-    json["planner_ps"] = verdict.planner->step_ps;
-    json["planner"] = verdict.planner->what;
-  }
-  if (verdict.plan.peak_bytes > 0) json["peak_bytes"] = verdict.plan.peak_bytes;
-  if (verdict.refused.empty()) json["step_ps"] = verdict.plan.step_ps;
-  return json.dump();
-}
+Estimate summary(const Measured& measured) { return {measured.step_ps, measured.peak_bytes}; }
 
 /// The plan's step and that of plain FSDP, on one axis of time.
 void draw(const Verdict& verdict, const std::filesystem::path& folder) {
@@ -52,15 +34,6 @@ void draw(const Verdict& verdict, const std::filesystem::path& folder) {
   }
 }
 
-int list() {
-  nlohmann::ordered_json all;
-  for (const Track& each : tracks()) {
-    all.push_back({{"track", each.number}, {"name", each.name}, {"about", each.about}});
-  }
-  program::print_line(all.dump());
-  return 0;
-}
-
 int run(int argc, char** argv) {
   int track = 1;
   bool lists = false;
@@ -72,11 +45,15 @@ int run(int argc, char** argv) {
   parser.add_text("--plan", plan, "file: what the policy's process printed");
   parser.add_text("--pictures", pictures, "folder: for the plan's step, and plain FSDP's (SVG)");
   if (const auto code = parser.parse(argc, argv)) return *code;
-  if (lists) return list();
+  if (lists) {
+    program::print_line(tracks_to_json());
+    return 0;
+  }
   if (!plan) throw InputError("--plan: name the file that the policy's process has printed");
   const Verdict verdict = judge(track_of(track), io::read_text(*plan));
   if (pictures && verdict.refused.empty()) draw(verdict, *pictures);
-  program::print_line(to_json(verdict));
+  program::print_line(verdict_to_json(*verdict.track, summary(verdict.plan), summary(verdict.fsdp),
+                                      verdict.bound, verdict.refused, verdict.planner));
   return 0;
 }
 

@@ -49,6 +49,15 @@ paper::MemoryOptions with_blocks_again(paper::MemoryOptions options) {
   return options;
 }
 
+/// The first step differs: it makes the optimizer's state.
+Estimate second_step(paper::StepWalk& walk, paper::Books& books) {
+  walk.set_recording(false);
+  walk.next_step();
+  books.take_time();
+  const std::int64_t peak = walk.next_step().peak().total();
+  return {.step_ps = books.take_time().total(), .peak_bytes = peak};
+}
+
 }  // namespace
 
 PaperTrack::PaperTrack(const Track& track)
@@ -105,11 +114,16 @@ Estimate PaperTrack::estimate(const Plan& plan) const {
   books.open_bytes();
   books.open_clock(track_.machine, kernels_);
   paper::StepWalk walk(std::move(shape), std::move(tape), options, books, std::move(schedule));
-  walk.set_recording(false);
-  walk.next_step();
-  books.take_time();
-  const std::int64_t peak = walk.next_step().peak().total();
-  return {.step_ps = books.take_time().total(), .peak_bytes = peak};
+  return second_step(walk, books);
+}
+
+Estimate PaperTrack::plain_fsdp() const {
+  const paper::MemoryOptions options = track_.options();
+  paper::Books books(options);
+  books.open_bytes();
+  books.open_clock(track_.machine, kernels_);
+  paper::StepWalk walk(track_.model, options, books);
+  return second_step(walk, books);
 }
 
 Problem PaperTrack::problem() const {

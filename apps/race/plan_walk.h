@@ -47,6 +47,8 @@ class PaperTrack {
   /// Of a step that is not the first, equal to the engine's on the fake device.
   /// @throws InputError if check_plan() does.
   Estimate estimate(const Plan& plan) const;
+  /// Of plain FSDP with one unit gathered ahead, and nothing checkpointed.
+  Estimate plain_fsdp() const;
   /// Its estimate() needs this object.
   Problem problem() const;
   const Track& track() const { return track_; }

@@ -5,6 +5,7 @@
 #include "program/program.h"
 #include "race/plan_text.h"
 #include "race/plan_walk.h"
+#include "race/verdict_text.h"
 
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -38,11 +39,16 @@ Plan planned(const Problem& problem) {
 
 int run(int argc, char** argv) {
   int track = 1;
-  bool estimates = false;
+  bool estimates = false, lists = false;
   program::OptionParser parser("race_policy", "Plans a track of the race by one policy.");
   parser.add_number("--track", track, 1, static_cast<int>(tracks().size()), "which one");
-  parser.add_flag("--estimate", estimates, "print its time and its peak in place of the plan");
+  parser.add_flag("--estimate", estimates, "print what the plan would reach in place of the plan");
+  parser.add_flag("--list", lists, "print what the tracks are");
   if (const auto code = parser.parse(argc, argv)) return *code;
+  if (lists) {
+    program::print_line(tracks_to_json());
+    return 0;
+  }
   const int output = dup(STDOUT_FILENO);
   FSDP_CHECK(output >= 0 && dup2(STDERR_FILENO, STDOUT_FILENO) >= 0,
              "the standard output cannot be set apart");
@@ -52,7 +58,9 @@ int run(int argc, char** argv) {
   std::string text = to_json(made) + "\n";
   if (estimates) {
     const Estimate estimate = paper.estimate(made);
-    text = fmt::format("{} ps, {} bytes\n", estimate.step_ps, estimate.peak_bytes);
+    text = verdict_to_json(paper.track(), estimate, paper.plain_fsdp(), bound_of(paper),
+                           refused_for_memory(estimate.peak_bytes, paper.track())) +
+           "\n";
   }
   for (std::string_view rest = text; !rest.empty();) {
     const ssize_t written = write(output, rest.data(), rest.size());

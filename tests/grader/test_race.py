@@ -1,5 +1,6 @@
 """The race: what becomes of a policy's process, the tables, the board, and Gradescope's field."""
 
+import json
 import stat
 import tempfile
 import unittest
@@ -36,6 +37,33 @@ class Process(unittest.TestCase):
     def test_what_it_prints_is_the_plan(self) -> None:
         plan = self.run_as_policy('echo "$@"; echo thinking >&2')
         self.assertEqual(plan, race.Plan("--track 3\n", "", "thinking\n"))
+
+    def test_estimates_need_no_judge(self) -> None:
+        found = json.dumps(verdict(80))
+        with tempfile.TemporaryDirectory() as folder:
+            program = Path(folder) / race.POLICY
+            program.write_text(f"""#!/bin/sh
+case "$*" in
+--list) echo '{json.dumps(TRACKS)}' ;;
+"--track 1 --estimate") echo '{found}' ;;
+*) echo 'race_policy: neighbors: 3' >&2; exit 1 ;;
+esac
+""", encoding="utf-8")
+            program.chmod(program.stat().st_mode | stat.S_IXUSR)
+            said: list[str] = []
+            with unittest.mock.patch.multiple(race, PROGRAMS=Path(folder)), \
+                    unittest.mock.patch.object(race.builder.Builder, "make") as made, \
+                    unittest.mock.patch.object(race.terminal, "say", lambda *lines: said.extend(lines)):
+                self.assertEqual([race.estimate(track, 2) for track in (1, 2, None)], [0, 1, 1])
+                with self.assertRaisesRegex(race.RaceError, "TRACK=3: the tracks are 1 to 2"):
+                    race.estimate(3, 1)
+        self.assertEqual({call.args for call in made.call_args_list}, {(race.POLICY,)})
+        text = "\n".join(said)
+        self.assertRegex(text, r"your estimate +0\.000 ms +0\.750 +1\.0 MiB\n")
+        self.assertRegex(text, r"plain FSDP +0\.000 ms")
+        self.assertIn("Track 2, two boxes. There are two.\n  No time: neighbors: 3", text)
+        self.assertIn("The score is that of all tracks. What counts is make race", text)
+        self.assertIn("No score: a track has no time.", text)
 
     def test_how_it_ended_is_said(self) -> None:
         for script, said in (("echo race_policy: broken >&2; exit 1", "broken"),
