@@ -59,6 +59,11 @@ class Builder:
     def program(self, name: str) -> Path:
         return self.build / "bin" / name
 
+    @property
+    def shared(self) -> str:
+        """Who takes the processor time that was named before."""
+        return f", which {self.jobs} jobs share" if self.jobs > 1 else ""
+
     def configure(self) -> None:
         """Once; afterwards the build itself notices what changed."""
         if (self.build / "build.ninja").is_file():
@@ -75,7 +80,7 @@ class Builder:
         if tell and not all(self.program(target).is_file() for target in targets):
             is_first = not any((self.build / "bin").glob("judge_task*"))
             what = what or (
-                "what is given, once: about five minutes of processor time, which two cores share"
+                f"what is given, once: about five minutes of processor time{self.shared}"
                 if is_first else
                 "this task's programs, once: half a minute of processor time, or a minute")
             print(f"Building {what}. After that a save takes seconds.", flush=True)

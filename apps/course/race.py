@@ -212,9 +212,9 @@ def race(track: int | None, impl: str, jobs: int) -> int:
                  sorted((manifest.ROOT / "solutions" / "race").glob("*.cpp"))]
         if not names:
             raise RaceError("IMPL=solution: this kit has no policies but yours")
-    builder.Builder(build=PROGRAMS.parent, jobs=jobs).make(
-        JUDGE, *names, what="the engine and the judge, optimized, once: up to a quarter of an "
-        "hour of processor time, which two cores share")
+    tools = builder.Builder(build=PROGRAMS.parent, jobs=jobs)
+    tools.make(JUDGE, *names, what="the engine and the judge, optimized, once: up to a quarter of an "
+               f"hour of processor time{tools.shared}")
     course, asked = _asked(PROGRAMS / JUDGE, track)
     return max(_race(name, asked, len(course), jobs) for name in names)
 

@@ -13,6 +13,7 @@ namespace fsdp {
 // Open and close the scope of build(). Two members do most of it: new tensors are made on meta, and
 // this object is notified of every initialization. Your part is the generator.
 //
+// Set:   owner_.seed_ where the scope begins, owner_.words_end_ where it ends.
 // Keep:  the current Context's generator has the same offset after the scope as before it. A model
 //        that was only described must not change what is drawn next.
 DeferredInit::Recording::Recording(DeferredInit& owner)
@@ -37,8 +38,8 @@ DeferredInit::Recording::~Recording() {
 // Record one initialization.
 //
 // Set:   a new Record, which record_of() finds by parameter.id().
-// Keep:  reserve words exactly as nn::initialize_now() does: numel of them for a random parameter,
-//        none for a constant. Then every later parameter gets its own place too.
+// Keep:  reserve words exactly as nn::initialize_now() does: parameter.data().numel() of them for a
+//        random parameter, none for a constant. Then every later parameter gets its own place too.
 void DeferredInit::on_initialize(const Variable& parameter, const InitSpec& spec) {
   // SOLUTION 1.2: todo(parameter, spec, records_, index_)
   Generator& generator = Context::current().generator();
@@ -76,7 +77,7 @@ void DeferredInit::init_slice(const Variable& parameter, std::int64_t begin,
 // Replay: allocate and fill every parameter of the module that is still on meta, and its buffers.
 //
 // Keep:  a tied parameter is one Variable under two paths: allocate it once, and both paths see it.
-//        Parameters count as UNSHARDED_PARAM (AllocationScope).
+//        Parameters count as MemoryKind::unsharded_param (AllocationScope).
 void DeferredInit::materialize(nn::Module& module, Device device) {
   // SOLUTION 1.4: todo(module, device, records_)
   DeviceScope on_device(device);

@@ -272,7 +272,7 @@ void judge_strangers(const Setup& setup) {
                      "You asked for the record of a parameter that has memory: only those on "
                      "meta need one"}});
     check.refused("a model that was built elsewhere", seen.at(rank, "stranger"), "Error",
-                  {"layers."});
+                  {"layers.", ".weight"});
   }
 }
 
