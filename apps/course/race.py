@@ -5,6 +5,7 @@ make race calls course.py race. Results are kept in build/race, for the differen
 
 from __future__ import annotations
 
+import hashlib
 import html
 import json
 import math
@@ -33,6 +34,8 @@ FOLDER = manifest.ROOT / "build" / "race"
 JUDGE = "race_judge"
 POLICY = "race_policy"  # of tasks/race/policy.cpp
 _MIB = 1 << 20
+_NAME = re.compile(r"(?m)^// Your name on the board, a pseudonym: *(.*)$")
+_NO_NAME = "anonymous"
 
 
 class RaceError(Exception):
@@ -46,6 +49,15 @@ class Plan:
     text: str = ""
     problem: str = ""  # why it ended without a plan
     said: str = ""  # what it printed besides
+
+
+def pseudonym(policy: bytes) -> str:
+    """The name that a policy gives itself; of one without, nothing that leads to its author."""
+    found = _NAME.search(policy.decode("utf-8", "replace"))
+    name = "".join(c for c in found[1].strip() if c.isprintable())[:24] if found else ""
+    if name and name != _NO_NAME:
+        return name
+    return f"{_NO_NAME}-{hashlib.sha256(policy).hexdigest()[:6]}"
 
 
 def plan_here(program: Path, track: int, *options: str) -> Plan:

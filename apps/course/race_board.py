@@ -10,9 +10,7 @@ pseudonyms that the policies give themselves.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -30,8 +28,6 @@ import unpack
 from build_submission import Staging, SubmissionBuilder
 
 RELEASE = race.PROGRAMS.parent
-_NAME = re.compile(r"(?m)^// Your name on the board, a pseudonym: *(.*)$")
-_NO_NAME = "anonymous"
 
 
 @dataclass
@@ -49,15 +45,6 @@ class Entry:
         return sum("step_ps" in each for each in self.verdicts.values())
 
 
-def pseudonym(policy: bytes) -> str:
-    """The name that a policy gives itself; of one without, nothing that leads to its author."""
-    found = _NAME.search(policy.decode("utf-8", "replace"))
-    name = "".join(c for c in found[1].strip() if c.isprintable())[:24] if found else ""
-    if name and name != _NO_NAME:
-        return name
-    return f"{_NO_NAME}-{hashlib.sha256(policy).hexdigest()[:6]}"
-
-
 def plan_in_jail(program: Path, staging: Staging, track: int,
                  seconds_left: Callable[[], float]) -> race.Plan:
     """Runs a stranger's policy."""
@@ -73,7 +60,7 @@ def plan_in_jail(program: Path, staging: Staging, track: int,
 def enter(policy: bytes, staging: Staging, jobs: int,
           seconds_left: Callable[[], float] = lambda: 3600.0) -> Entry:
     """Compiles a policy, and judges it on all tracks."""
-    entry = Entry(pseudonym(policy))
+    entry = Entry(race.pseudonym(policy))
     tools = SubmissionBuilder(RELEASE, staging, seconds_left=seconds_left)
     built = tools.build_alone("race", "policy.cpp", policy, race.POLICY)
     if built.runner is None:

@@ -16,6 +16,7 @@ import history
 import loop
 import manifest
 import questions
+import race
 import regions
 import results
 import skeletons
@@ -128,6 +129,8 @@ def submit(root: Path, course: manifest.Manifest, tools: builder.Builder) -> int
     if missing := answers.overview(root, course):
         terminal.say(missing)
     print(f"all together (no points): {history.integrated(root, course)[1]}")
+    if policy := found.files.get(unpack.POLICY):
+        print(f"the race (no points): your policy is packed, named '{race.pseudonym(policy)}'")
     path = root / ARCHIVE
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name("." + path.name)

@@ -441,6 +441,20 @@ class SubmissionTest(InRoot):
         stored = history.load(self.root, self.task)
         self.assertEqual((points, stored.is_current), (10, True))
 
+    def test_submit_says_under_which_name_a_policy_races(self):
+        for policy, said in ((b"", ""), (b"// Your name on the board, a pseudonym: quick fox\n",
+                                         "your policy is packed, named 'quick fox'")):
+            self.fill()
+            self.put(self.root / unpack.POLICY, policy.decode())
+            if not policy:
+                (self.root / unpack.POLICY).unlink()
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed), \
+                    mock.patch.object(submission, "_score", return_value=(0, "")):
+                submission.submit(self.root, self.whole, mock.Mock())
+            self.assertIn(said, printed.getvalue())
+            self.assertEqual("the race" in printed.getvalue(), bool(said))
+
     def test_submit_counts_open_questions(self):
         self.fill()
         self.put(self.root / "tasks/task3_forward/answers.toml", 'id = ""\n')

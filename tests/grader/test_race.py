@@ -139,12 +139,12 @@ class Tables(unittest.TestCase):
 class Board(unittest.TestCase):
     def test_names_are_pseudonyms(self) -> None:
         line = "// Your name on the board, a pseudonym: "
-        self.assertEqual(race_board.pseudonym(f"//\n{line}quick\x1b fox\n".encode()), "quick fox")
-        self.assertEqual(len(race_board.pseudonym((line + "x" * 99).encode())), 24)
+        self.assertEqual(race.pseudonym(f"//\n{line}quick\x1b fox\n".encode()), "quick fox")
+        self.assertEqual(len(race.pseudonym((line + "x" * 99).encode())), 24)
         for text in ("", line, line + "anonymous", "// by me@school.edu"):
-            self.assertRegex(race_board.pseudonym(text.encode()), r"^anonymous-[0-9a-f]{6}$")
+            self.assertRegex(race.pseudonym(text.encode()), r"^anonymous-[0-9a-f]{6}$")
         skeleton = (manifest.ROOT / unpack.POLICY).read_bytes()
-        self.assertRegex(race_board.pseudonym(skeleton), "^anonymous-")
+        self.assertRegex(race.pseudonym(skeleton), "^anonymous-")
         self.assertIn(line, skeleton.decode())
 
     def test_the_best_comes_first(self) -> None:
