@@ -3,6 +3,8 @@
 #include "task1/eager.h"
 #include "task1/models.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace fsdp::graded {
@@ -271,8 +273,13 @@ void judge_strangers(const Setup& setup) {
                    {{true,
                      "You asked for the record of a parameter that has memory: only those on "
                      "meta need one"}});
-    check.refused("a model that was built elsewhere", seen.at(rank, "stranger"), "Error",
-                  {"layers.", ".weight"});
+    const Json& stranger = seen.at(rank, "stranger");
+    check.refused("a model that was built elsewhere", stranger, "Error", {"layers."});
+    const auto said = stranger.at("what").get<std::string>();
+    const bool names_it = said.find(".weight") != said.npos || said.find(".bias") != said.npos;
+    check.that(names_it, fmt::format("a model that was built elsewhere: Error \"{}\"", said),
+               "an Error with a parameter's whole path, such as layers.0.weight",
+               {{true, "You named the module and not its parameter"}});
   }
 }
 
