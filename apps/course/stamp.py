@@ -23,7 +23,8 @@ def holds(noted: str, files: Iterable[str | os.PathLike[str]]) -> bool:
 
 
 def names(noted: str) -> list[str]:
-    return [line.split(" ", 2)[2] for line in noted.splitlines()]
+    """The files of `noted`. (Of a text in another form: something of which holds() is false.)"""
+    return [line.split(" ", 2)[-1] for line in noted.splitlines()]
 
 
 def _look(name: str | os.PathLike[str]) -> tuple[str, int, int]:

@@ -154,7 +154,10 @@ class Stamps(unittest.TestCase):
             os.utime(one, ns=(1_700_000_000_000_000_000,) * 2)
             other.unlink()
             self.assertFalse(stamp.holds(noted, files))
-            self.assertFalse(stamp.holds("of an earlier form\n" * 2, files))
+            for foreign in ("of an earlier form", "/a/header.h 1700000000000000000", "x", ""):
+                names = stamp.names(f"{foreign}\n" * 2)
+                self.assertFalse(stamp.holds(f"{foreign}\n" * 2, names), foreign)
+                self.assertFalse(stamp.holds(f"{foreign}\n" * 2, files), foreign)
 
 
 class Precompiled(unittest.TestCase):
