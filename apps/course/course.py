@@ -174,7 +174,7 @@ def debug(course: manifest.Manifest, options: argparse.Namespace) -> int:
 
 def run_race(_: manifest.Manifest, options: argparse.Namespace) -> int:
     if options.estimate:
-        return race.estimate(options.track, options.jobs)
+        return race.estimate(options.track, options.impl, options.jobs)
     return race.race(options.track, options.impl, options.jobs)
 
 

@@ -216,14 +216,20 @@ def printed(said: str) -> list[str]:
             *([f"    … and {more} lines more"] if more > 0 else [])]
 
 
+def _policies(impl: str) -> list[str]:
+    """The programs that plan."""
+    if impl != "solution":
+        return [POLICY]
+    names = [f"race_{path.stem}" for path in
+             sorted((manifest.ROOT / "solutions" / "race").glob("*.cpp"))]
+    if not names:
+        raise RaceError("IMPL=solution: this kit has no policies but yours")
+    return names
+
+
 def race(track: int | None, impl: str, jobs: int) -> int:
     """make race. 0: each plan that was asked for has a time."""
-    names = [POLICY]
-    if impl == "solution":
-        names = [f"race_{path.stem}" for path in
-                 sorted((manifest.ROOT / "solutions" / "race").glob("*.cpp"))]
-        if not names:
-            raise RaceError("IMPL=solution: this kit has no policies but yours")
+    names = _policies(impl)
     tools = builder.Builder(build=PROGRAMS.parent, jobs=jobs)
     tools.make(JUDGE, *names, what="the engine and the judge, optimized, once: up to a quarter of an "
                f"hour of processor time{tools.shared}")
@@ -231,26 +237,32 @@ def race(track: int | None, impl: str, jobs: int) -> int:
     return max(_race(name, asked, len(course), jobs) for name in names)
 
 
-def estimate(track: int | None, jobs: int) -> int:
+def estimate(track: int | None, impl: str, jobs: int) -> int:
     """make race ESTIMATE=yes: on paper, which needs no task. 0: each plan that was asked for would
     have a time."""
+    names = _policies(impl)
     builder.Builder(build=PROGRAMS.parent, jobs=jobs).make(
-        POLICY, what="the race on paper, optimized, once: some minutes of processor time")
-    course, asked = _asked(PROGRAMS / POLICY, track)
+        *names, what="the race on paper, optimized, once: some minutes of processor time")
+    course, asked = _asked(PROGRAMS / names[0], track)
+    return max(_estimate(name, asked, len(course), jobs) for name in names)
+
+
+def _estimate(name: str, asked: list[dict], count: int, jobs: int) -> int:
+    whose = "your estimate" if name == POLICY else name.removeprefix("race_")
     verdicts: dict[int, dict] = {}
     with ThreadPoolExecutor(max(1, jobs)) as pool:
-        plans = pool.map(lambda each: plan_here(PROGRAMS / POLICY, each["track"], "--estimate"), asked)
+        plans = pool.map(lambda each: plan_here(PROGRAMS / name, each["track"], "--estimate"), asked)
         for each, plan in zip(asked, plans):
             lines = [f"Track {each['track']}, {each['name']}. {each['about']}",
                      f"  No time: {plan.problem}"]
             if not plan.problem:
                 verdict = json.loads(plan.text)
                 verdicts[each["track"]] = verdict
-                lines = table(each, verdict, "your estimate", is_tried=False)
+                lines = table(each, verdict, whose, is_tried=False)
             terminal.say(*lines, *printed(plan.said), "")
-    reached = score(verdicts, len(course))
+    reached = score(verdicts, count)
     said = (f"Score by these estimates: {reached:.4f}" if reached is not None else
-            "The score is that of all tracks" if len(asked) < len(course) else
+            "The score is that of all tracks" if len(asked) < count else
             "No score: a track has no time")
     terminal.say(f"{said}. What counts is make race, which runs the plans with tasks 1 to 7.")
     return 0 if sum("step_ps" in each for each in verdicts.values()) == len(asked) else 1

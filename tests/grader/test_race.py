@@ -54,9 +54,9 @@ esac
             with unittest.mock.patch.multiple(race, PROGRAMS=Path(folder)), \
                     unittest.mock.patch.object(race.builder.Builder, "make") as made, \
                     unittest.mock.patch.object(race.terminal, "say", lambda *lines: said.extend(lines)):
-                self.assertEqual([race.estimate(track, 2) for track in (1, 2, None)], [0, 1, 1])
+                self.assertEqual([race.estimate(track, "student", 2) for track in (1, 2, None)], [0, 1, 1])
                 with self.assertRaisesRegex(race.RaceError, "TRACK=3: the tracks are 1 to 2"):
-                    race.estimate(3, 1)
+                    race.estimate(3, "student", 1)
         self.assertEqual({call.args for call in made.call_args_list}, {(race.POLICY,)})
         text = "\n".join(said)
         self.assertRegex(text, r"your estimate +0\.000 ms +0\.750 +1\.0 MiB\n")
