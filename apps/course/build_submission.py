@@ -336,9 +336,9 @@ class SubmissionBuilder:
         folders = {manifest.ROOT / top: f"-I{staged}/{top}" for top in ("common", "tasks")}
         compiler, *options = [*(folders.get(_included(word), word) for word in words),
                               "-fdiagnostics-color=never"]
-        made = precompiled.find(self.build, words)
-        if made is not None and source is not None and precompiled.is_included(source, staged):
-            options += precompiled.put(made, staged)
+        if source is not None and precompiled.is_included(source, staged):
+            made = precompiled.find(self.build, words)
+            options += precompiled.put(made, staged) if made is not None else []
         return [compiler, *options]
 
     def _limits(self, of: jail.Limits = COMPILE) -> jail.Limits:

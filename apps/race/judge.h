@@ -30,7 +30,7 @@ Measured measure(const Track& track, const Plan* plan);
 /// @return "" if every parameter has the same bits; else a sentence that says where they differ
 std::string difference_in_bits(const Track& track, const Plan& plan);
 
-/// Of those configurations that fit.
+/// None, if no configuration fits.
 std::optional<Planned> best_of_planner(const PaperTrack& paper);
 
 /// Why a plan has no time: what `run` returns, or the error that it throws; "" if it has one. A

@@ -182,7 +182,7 @@ void ResidentJail::start() {
   process_ = fork();
   FSDP_CHECK(process_ >= 0, "fork: {}", std::strerror(errno));
   if (process_ == 0) become(command_, {theirs.number, errors_, -1});
-  setpgid(process_, process_);  // as it does itself: whoever is first
+  setpgid(process_, process_);  // the child does it too; either may be first
 }
 
 void ResidentJail::begin(const std::vector<std::string>& words,

@@ -34,6 +34,13 @@ class Makefile(unittest.TestCase):
         phony = " ".join(listed).replace("\\\n", " ").split()
         self.assertEqual(sorted(phony), sorted(name for name in documented() if "%" not in name))
 
+    def test_only_a_plan_that_is_run_needs_the_tasks(self) -> None:
+        asks = "written=echo asks for every step"
+        self.assertIn(asks.partition("=")[2], make("-n", "race", asks).stdout)
+        on_paper = make("-n", "race", "ESTIMATE=yes", asks).stdout
+        self.assertNotIn(asks.partition("=")[2], on_paper)
+        self.assertIn("--estimate", on_paper)
+
     def test_every_target_can_be_made(self) -> None:
         for name in documented():
             with self.subTest(target=name):

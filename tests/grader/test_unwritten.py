@@ -93,6 +93,8 @@ class BeforeBuilding(InRoot):
             "  task 4  Backward  all 8 steps", "",
             "Write 3.4, reshard to a subgroup, next. make test-task3 tests it, and make hint-3.4 "
             "gives a hint."])
+        self.assertEqual(unwritten.before_building(self.root, COURSE, "race")[-1],
+                         "Until then, make race ESTIMATE=yes shows what your plans would take.")
 
     def test_a_task_with_a_reference_is_not_missing(self):
         self.put("tasks/task3_forward/forward.cpp", 'todo("3.4", x);')

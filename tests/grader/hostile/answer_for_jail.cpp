@@ -1,11 +1,10 @@
-// Looks for the socket over which the jail answers, among all descriptors of itself and of whoever
-// started it, and answers in its place. Says so if it can.
+// Looks for the socket over which the jail answers, among its own descriptors and those of its
+// parent, and answers in the jail's place.
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cstdio>
-#include <cstdlib>
+#include <stdexcept>
 #include <string>
 
 namespace {
@@ -19,6 +18,6 @@ void attack() {
     const auto stolen = static_cast<int>(syscall(SYS_pidfd_getfd, jail, each, 0));
     has_answered |= stolen >= 0 && write(stolen, answer.data(), answer.size()) > 0;
   }
-  if (has_answered) std::fputs("HAS ANSWERED\n", stderr);
+  if (has_answered) throw std::runtime_error("HAS ANSWERED");
 }
 }  // namespace
