@@ -189,12 +189,11 @@ void check_loss_scale(const TrainConfig& config) {
     refuse_if(value != 0 && !optim::LossScaler::is_scale(value), config, key,
               "is {}, must be a power of two, such as {}", value, near);
   };
-  check("fp16.loss_scale", config.fp16.loss_scale);
-  check("fp16.min_loss_scale", config.fp16.min_loss_scale);
-  const double first = std::ldexp(1.0, static_cast<int>(config.fp16.initial_scale_power));
-  refuse_if(config.fp16.loss_scale == 0 && config.fp16.min_loss_scale > first, config,
-            "fp16.min_loss_scale", "is {}, but the scale begins at {}; use at most that",
-            config.fp16.min_loss_scale, first);
+  check("fp16.loss_scale", config.fp16.fixed);
+  check("fp16.min_loss_scale", config.fp16.least);
+  const double first = std::ldexp(1.0, config.fp16.initial_power);
+  refuse_if(config.fp16.fixed == 0 && config.fp16.least > first, config, "fp16.min_loss_scale",
+            "is {}, but the scale begins at {}; use at most that", config.fp16.least, first);
 }
 
 void check_validation(const TrainConfig& config) {
@@ -261,7 +260,7 @@ void remark(TrainConfig& config) {
        {"fp16.loss_scale", "fp16.initial_scale_power", "fp16.loss_scale_window", "fp16.hysteresis",
         "fp16.consecutive_hysteresis", "fp16.min_loss_scale"},
        "without training.mixed_precision_param float16");
-  idle(config.scales_loss() && config.fp16.loss_scale != 0,
+  idle(config.scales_loss() && config.fp16.fixed != 0,
        {"fp16.initial_scale_power", "fp16.loss_scale_window", "fp16.hysteresis",
         "fp16.consecutive_hysteresis", "fp16.min_loss_scale"},
        "with an fp16.loss_scale that stays");

@@ -1,7 +1,6 @@
 #include "config/config.h"
 
 #include "base/check.h"
-#include "config/deepspeed/base.h"
 #include "config/hugging_face/folder.h"
 #include "config/keys.h"
 
@@ -127,16 +126,16 @@ std::vector<Key> keys_of(TrainConfig& c, double most_ranks) {
        "n: of n blocks, activation_checkpoint counts for the last", range(1, 1e6)},
       {"training.kept_operations", &c.recipe.kept_operations,
        "products of a block, and its attention, separated by commas"},
-      {"fp16.loss_scale", &c.fp16.loss_scale, "a power of two that stays; 0 = dynamic",
+      {"fp16.loss_scale", &c.fp16.fixed, "a power of two that stays; 0 = dynamic",
        range(0, 0x1p100)},
-      {"fp16.initial_scale_power", &c.fp16.initial_scale_power,
-       "dynamic: begins at 2 to this power", range(0, 100)},
-      {"fp16.loss_scale_window", &c.fp16.loss_scale_window,
+      {"fp16.initial_scale_power", &c.fp16.initial_power, "dynamic: begins at 2 to this power",
+       range(0, 100)},
+      {"fp16.loss_scale_window", &c.fp16.window,
        "dynamic: doubled after so many steps without overflow", range(1, 1e9)},
       {"fp16.hysteresis", &c.fp16.hysteresis, "dynamic: halved at this overflow", range(1, 1e9)},
       {"fp16.consecutive_hysteresis", &c.fp16.consecutive_hysteresis,
        "count overflows anew after a step without one"},
-      {"fp16.min_loss_scale", &c.fp16.min_loss_scale, "a power of two", range(0x1p-20, 0x1p100)},
+      {"fp16.min_loss_scale", &c.fp16.least, "a power of two", range(0x1p-20, 0x1p100)},
       {"lora.rank", &c.recipe.lora.rank, "of the adapters, which alone are trained; 0 = no LoRA",
        range(0, 1e6)},
       {"lora.alpha", &c.recipe.lora.alpha, "adapters count alpha / rank times", range(1e-6, 1e6)},
@@ -360,13 +359,7 @@ std::int64_t TrainConfig::lora_parameters() const {
 }
 
 optim::LossScaler TrainConfig::loss_scaler() const {
-  if (!scales_loss()) return {};
-  return optim::LossScaler({.fixed = fp16.loss_scale,
-                            .initial_power = static_cast<int>(fp16.initial_scale_power),
-                            .window = fp16.loss_scale_window,
-                            .hysteresis = fp16.hysteresis,
-                            .consecutive_hysteresis = fp16.consecutive_hysteresis,
-                            .least = fp16.min_loss_scale});
+  return scales_loss() ? optim::LossScaler(fp16) : optim::LossScaler();
 }
 
 std::string TrainConfig::origin(const std::string& key) const {

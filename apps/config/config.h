@@ -45,16 +45,6 @@ struct TrainingConfig {
   std::int64_t eval_every = 0;         ///< steps between two evaluations; 0 = none
 };
 
-/// Loss scaling, which only a model in float16 needs; DeepSpeed's names and defaults.
-struct Fp16Config {
-  double loss_scale = 0;  ///< a power of two that never changes; 0 = dynamic
-  std::int64_t initial_scale_power = 16;
-  std::int64_t loss_scale_window = 1000;
-  std::int64_t hysteresis = 2;
-  bool consecutive_hysteresis = false;
-  double min_loss_scale = 1;
-};
-
 /// Of the ranks, what is no part of the recipe, or is told in other units there.
 struct ParallelConfig {
   std::int64_t threads_per_rank = 1;
@@ -101,7 +91,7 @@ struct TrainConfig {
   nn::TransformerConfig model = nn::TransformerConfig::tiny();
   DataConfig data;
   TrainingConfig training;
-  Fp16Config fp16;
+  optim::LossScaler::Options fp16;  ///< only a model in float16 needs it
   optim::Recipe recipe = {
       .precision = {.param_dtype = DType::float32, .reduce_dtype = DType::float32}, .clip = 1.0};
   std::string schedule_kind = "constant";  ///< lr_scheduler.kind

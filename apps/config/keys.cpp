@@ -153,4 +153,8 @@ const std::string& nearest(const std::string& name, const std::vector<std::strin
   return *std::ranges::max_element(names, {}, likeness);
 }
 
+const Key& key_named(const std::vector<Key>& keys, const std::string& name) {
+  return *std::ranges::find(keys, name, &Key::name);
+}
+
 }  // namespace fsdp::config

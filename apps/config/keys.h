@@ -47,6 +47,9 @@ struct Key {
   std::string get() const;
 };
 
+/// One of our keys, which there must be.
+const Key& key_named(const std::vector<Key>& keys, const std::string& name);
+
 /// The origin of a setting that stands in no file.
 inline constexpr const char* kCommandLine = "command line";
 

@@ -4,15 +4,11 @@ It defines exactly the task's interface; runs nothing before main; keeps no data
 (ranks are threads: a static is shared by all of them); and calls only the standard library, plain
 libc, the course's library and earlier tasks, but for what could write the measurements, read files
 or reach outside. apps/course/trusted.py says what it is compared with, policy.py what is allowed.
-
-    audit.py --task 3 --build build/grade OBJECT…
 """
 
 from __future__ import annotations
 
-import argparse
 import re
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -313,25 +309,3 @@ def shown(findings: list[Finding], most: int = 12) -> str:
     if len(findings) > most:
         lines.append(f"  … and {len(findings) - most} more")
     return "\n".join(lines)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--task", type=int, required=True)
-    parser.add_argument("--build", type=Path, default=manifest.ROOT / "build" / "grade")
-    parser.add_argument("objects", type=Path, nargs="+")
-    options = parser.parse_args()
-    try:
-        trusted = Trusted.for_task(manifest.load().task(options.task), options.build)
-    except (TrustedError, manifest.ManifestError) as error:
-        print(f"audit: {error}", file=sys.stderr)
-        return 2
-    findings = [finding for path in options.objects
-                for finding in audit_object(path, None, trusted=trusted)]
-    if findings:
-        print(f"Not allowed in a submission of task {options.task}:\n{shown(findings)}")
-    return 1 if findings else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

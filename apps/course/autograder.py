@@ -64,26 +64,17 @@ def points_of(course: manifest.Manifest, tasks: list[int]) -> str:
     return f"{points} points{f', and {extra} extra' if extra else ''}"
 
 
-def write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name("." + path.name)
-    temporary.write_bytes(data)
-    os.replace(temporary, path)
-
-
 def setup(options: argparse.Namespace) -> int:
     """Compiles all that is trusted, then grades the reference: all points, or the image fails."""
     settings = settings_here()
     course = manifest.load()
     tasks = [course.task(number) for number in settings["tasks"]]
-    targets = [f"{kind}" for task in tasks for kind in
-               (f"runner_task{task.number}_solution", f"judge_task{task.number}",
-                f"fsdp_task{task.number}")]
     build = manifest.ROOT / "build" / "grade"
     done = subprocess.run(["cmake", "--build", str(build), "-j", str(options.jobs), "--target",
-                           *targets], cwd=manifest.ROOT, check=False)
+                           *grade.targets_of(tasks)], cwd=manifest.ROOT, check=False)
     if done.returncode != 0:
         return done.returncode
+    grade.prepare(build, tasks)  # what a grading makes first, and keeps
     if settings["race"]:
         release = manifest.ROOT / "build" / "release"
         for command in (["cmake", "--preset", "release", "-DFSDP_NATIVE=OFF", "--log-level=NOTICE"],

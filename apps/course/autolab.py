@@ -25,6 +25,7 @@ import builder
 import grade
 import gradescope_results
 import manifest
+import whole_file
 
 IMAGE = Path(__file__).resolve().parent / "autolab_image"
 PACKAGE = "autograde.tar"
@@ -48,9 +49,9 @@ def pack(options: argparse.Namespace) -> int:
             entry = tarfile.TarInfo(name)
             entry.size, entry.mode = len(data), 0o755 if runs else 0o644
             archive.addfile(entry, io.BytesIO(data))
-    autograder.write(output / PACKAGE, buffer.getvalue())
+    whole_file.write(output / PACKAGE, buffer.getvalue())
     for source, name in (("autograde.mk", "autograde-Makefile"), ("Dockerfile", "Dockerfile")):
-        autograder.write(output / name, (IMAGE / source).read_bytes())
+        whole_file.write(output / name, (IMAGE / source).read_bytes())
     problems = [f"{problem_of(task)} ({course.task(task).points})" for task in tasks]
     print(f"{os.path.relpath(output)}: {PACKAGE} ({len(buffer.getvalue()) >> 10} KiB), "
           f"autograde-Makefile, Dockerfile; {autograder.points_of(course, tasks)}.\n"

@@ -12,7 +12,6 @@ import json
 import os
 import py_compile
 import re
-import shlex
 import shutil
 import stat
 import subprocess
@@ -252,10 +251,8 @@ class SubmissionBuilder:
         work.mkdir()
         source.write_bytes(data)
         source.chmod(0o644)
-        uid = jail.fresh_uid() if jail.is_root() else None
-        if uid is not None:
-            os.chown(work, uid, uid)
-        ended = self._compile_object(self._flags(task, name), source, work, uid)
+        with _user_of(work) as uid:
+            ended = self._compile_object(self._flags(task, name), source, work, uid)
         if not _ok(ended):
             return Built(problem=f"does not compile:\n{self._said(ended)}")
         runner = self.staging.root / "run" / target
@@ -403,17 +400,8 @@ def compile_commands(build: Path) -> dict[str, list[str]]:
     that is said of a crash, stand without it."""
     found: dict[str, list[str]] = {}
     tests = manifest.ROOT / "tests"
-    for entry in json.loads((build / "compile_commands.json").read_text(encoding="utf-8")):
-        source = Path(entry["file"])
-        if source.parent.parent.name not in ("tasks", "solutions"):
-            continue
-        words = shlex.split(entry["command"])
-        if Path(words[0]).name in ("ccache", "sccache"):
-            words = words[1:]
-        for option in ("-o", "-c"):
-            at = words.index(option)
-            del words[at:at + 2]
-        words = [word for word in words
-                 if word not in ("-Werror", "-g") and _included(word) != tests]
-        found.setdefault(f"{source.parent.name}/{source.name}", words)
+    for (folder, name), words in builder.read_flags(build / "compile_commands.json").items():
+        has_launcher = Path(words[0]).name in ("ccache", "sccache")
+        found[f"{folder}/{name}"] = [word for word in words[has_launcher:]
+                                     if word not in ("-Werror", "-g") and _included(word) != tests]
     return found

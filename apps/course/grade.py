@@ -234,12 +234,16 @@ def _files_of(task: manifest.Task, found: unpack.Submission) -> dict[str, bytes]
         name: found.files[path] for name, path in zip(task.files, paths)}
 
 
+def targets_of(tasks: list[manifest.Task]) -> list[str]:
+    """What grading them builds."""
+    return [name for task in tasks for name in (f"runner_task{task.number}_solution",
+                                                f"judge_task{task.number}",
+                                                f"fsdp_task{task.number}")]
+
+
 def prepare(build: Path, tasks: list[manifest.Task]) -> None:
     """Everything that grading runs is built and up to date; at once when it already is."""
-    targets = [name for task in tasks
-               for name in (f"runner_task{task.number}_solution", f"judge_task{task.number}",
-                            f"fsdp_task{task.number}")]
-    builder.Builder(build=build).make(*targets, show=False)
+    builder.Builder(build=build).make(*targets_of(tasks), show=False)
     flags = build_submission.compile_commands(build)
     for task in tasks:  # once, before several need it at the same time
         linking.link_command(build, task, [], Path("/dev/null"))

@@ -16,11 +16,9 @@ from __future__ import annotations
 
 import argparse
 import csv
-import fcntl
 import os
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,6 +35,7 @@ import manifest
 import side_by_side
 import unpack
 import verdicts
+from hiding import alone_in
 from trusted import TrustedError
 
 _NEEDS_BYTES = 4 << 30  # a run may hold 2 GiB, and a compiler beside it as much
@@ -113,17 +112,6 @@ def read_submitters(path: Path | None) -> dict[str, list[str]]:
 def jobs_here() -> int:
     """How many this machine can grade side by side, and none gets too little."""
     return max(1, min(int(machine.processors()), machine.memory() // _NEEDS_BYTES))
-
-
-@contextmanager
-def alone_in(folder: Path) -> Iterator[int]:
-    """Waits for who else writes results there: after a kill, graders that are still ending."""
-    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield lock
-    finally:
-        os.close(lock)
 
 
 @dataclass

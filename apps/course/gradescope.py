@@ -23,6 +23,7 @@ import builder
 import grade
 import gradescope_results
 import manifest
+import whole_file
 
 HERE = Path(__file__).resolve().parent
 
@@ -41,7 +42,7 @@ def pack(options: argparse.Namespace) -> int:
             _add(archive, name, (HERE / "gradescope_image" / name).read_bytes(), True)
         for name, (data, runs) in files.items():
             _add(archive, name, data, runs)
-    autograder.write(output, buffer.getvalue())
+    whole_file.write(output, buffer.getvalue())
     print(f"{os.path.relpath(output)}: {len(files)} files, {len(buffer.getvalue()) >> 10} KiB, "
           f"{autograder.points_of(course, tasks)}. Upload it as the autograder; "
           "base image Ubuntu 24.04.")

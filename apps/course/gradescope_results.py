@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import time
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ import hints
 import manifest
 import results
 import verdicts
+import whole_file
 
 MOST_OUTPUT = 6000  # characters of one test
 SCHEMA_VISIBILITY = ("visible", "hidden", "after_due_date", "after_published")
@@ -225,11 +225,7 @@ def clean(text: str) -> str:
 
 
 def write_json(path: Path, document: dict) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n",
-                         encoding="utf-8")
-    os.replace(temporary, path)
+    whole_file.write(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
 
 _known_versions: tuple[str, str] | None = None

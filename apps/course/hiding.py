@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import jail
+import whole_file
 
 RECORD = "modes-before-grading.json"
 _LOCK = ".grading"  # held, shared, by every grader at work
@@ -44,7 +45,7 @@ def hidden(paths: list[Path], notes: Path) -> Iterator[None]:
     notes.mkdir(parents=True, exist_ok=True)
     holder = os.open(notes / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        with _alone(notes):
+        with alone_in(notes):
             fcntl.flock(holder, fcntl.LOCK_SH)
             _close_all([path.resolve() for path in paths if path.exists()], notes / RECORD)
         yield
@@ -52,7 +53,7 @@ def hidden(paths: list[Path], notes: Path) -> Iterator[None]:
         # A second signal must not come between: what is closed here would stay closed.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
         try:
-            with _alone(notes):
+            with alone_in(notes):
                 _open_all(holder, notes / RECORD)
         finally:
             os.close(holder)
@@ -60,12 +61,13 @@ def hidden(paths: list[Path], notes: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _alone(notes: Path) -> Iterator[None]:
-    """One grader at a time changes modes and the record."""
-    handle = os.open(notes, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def alone_in(folder: Path) -> Iterator[int]:
+    """Waits for whoever else is in `folder`, and keeps others out: one grader at a time changes
+    modes and the record, or writes results. Gives the handle that holds the lock."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+        yield handle
     finally:
         os.close(handle)
 
@@ -103,7 +105,5 @@ def _read(record: Path) -> dict[str, int]:
 
 
 def _write(record: Path, modes: dict[str, int]) -> None:
-    temporary = record.with_name(f".{record.name}.{os.getpid()}")
-    temporary.write_text(json.dumps({name: f"{mode:o}" for name, mode in modes.items()}, indent=1) +
-                         "\n", encoding="utf-8")
-    os.replace(temporary, record)
+    whole_file.write(
+        record, json.dumps({name: f"{mode:o}" for name, mode in modes.items()}, indent=1) + "\n")

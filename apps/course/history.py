@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import manifest
-import skeletons
 import unwritten
 import verdicts
+import whole_file
 
 FOLDER = Path("build") / "grade" / "results"
 _RUNS_KEPT = 8  # of files that differ; more where only an older run judged some step
@@ -68,7 +68,7 @@ def store(root: Path, task: manifest.Task, digest: str, cases: list[verdicts.Cas
     text = json.dumps({"task": task.number, "runs": [
         {"files": run.files, "steps": run.steps, "cases": verdicts.to_json(run.cases)}
         for run in kept]}, indent=1, ensure_ascii=False)
-    skeletons.write_by_rename(root / FOLDER / f"task{task.number}.json", text + "\n")
+    whole_file.write(root / FOLDER / f"task{task.number}.json", text + "\n")
 
 
 def _runs(root: Path, task: manifest.Task) -> list[Run]:
@@ -107,7 +107,7 @@ def store_integrated(root: Path, digest: str, passed: bool, verdict: str) -> Non
     runs = [run for run in _integrated_runs(root) if run["files"] != digest]
     runs.insert(0, {"files": digest, "passed": passed, "verdict": verdict})
     text = json.dumps({"runs": runs[:_RUNS_KEPT]}, indent=1, ensure_ascii=False)
-    skeletons.write_by_rename(root / FOLDER / "integrated.json", text + "\n")
+    whole_file.write(root / FOLDER / "integrated.json", text + "\n")
 
 
 def _integrated_runs(root: Path) -> list[dict]:

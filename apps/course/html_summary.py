@@ -1,16 +1,11 @@
-"""results.json as one page: what an instructor opens. Needs nothing beside itself.
-
-    html_summary.py results.json summary.html
-"""
+"""results.json as one page: what an instructor opens. Needs nothing beside itself."""
 
 from __future__ import annotations
 
-import argparse
 import html
-import json
-import os
-import sys
 from pathlib import Path
+
+import whole_file
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 60em; padding: 0 1em;
@@ -85,20 +80,4 @@ def _e(text: str) -> str:
 
 
 def write(document: dict, path: Path, title: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(page(document, title), encoding="utf-8")
-    os.replace(temporary, path)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("results", type=Path)
-    parser.add_argument("page", type=Path)
-    options = parser.parse_args()
-    write(json.loads(options.results.read_text(encoding="utf-8")), options.page, "Submission")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    whole_file.write(path, page(document, title))

@@ -29,6 +29,7 @@ import regions
 import skeletons
 import trusted
 import unpack
+import whole_file
 
 FOLDER = "unshard-kit"
 _LEFT_OUT = [
@@ -206,11 +207,8 @@ def main() -> int:
         return 2
     default = f"unshard-kit{'-update' if options.update else ''}.tar.gz"
     output = options.output or root / "build" / default
-    output.parent.mkdir(parents=True, exist_ok=True)
     data = pack(files, root)
-    temporary = output.with_name("." + output.name)
-    temporary.write_bytes(data)
-    os.replace(temporary, output)
+    whole_file.write(output, data)
     references = f", references of task {options.given}" if given else ""
     print(f"{os.path.relpath(output)}: {len(files)} files, {len(data) >> 10} KiB{references}")
     return 0

@@ -37,7 +37,7 @@ _MATH = re.compile(
 
 # What of the library is not for a task's code: (members, why).
 _MEMBERS = [
-    (r"comm/(?!(process_group|work|collective_checks|rank_error)$)",
+    (r"comm/(?!(process_group|work|rank_error)$)",
      "it is inside the backend; use ProcessGroup"),
     (r"device/(allocator|free_blocks|thread_pool)", "it is inside the device; use Storage"),
     (r"io/",

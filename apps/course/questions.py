@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import re
 import sys
 from collections.abc import Iterable
@@ -29,6 +28,7 @@ for _folder in (_HERE, _HERE / "questions"):
 import expression  # noqa: E402
 import manifest  # noqa: E402
 import question_form  # noqa: E402
+import whole_file  # noqa: E402
 import question_set  # noqa: E402
 import question_units  # noqa: E402
 from question_set import Question  # noqa: E402
@@ -296,9 +296,7 @@ def _run(options: argparse.Namespace) -> int:
     elif options.output is None:
         print(solve(options.task, student), end="")
     else:
-        temporary = options.output.with_name(f".{options.output.name}.{os.getpid()}.tmp")
-        temporary.write_text(solve(options.task, student), encoding="utf-8")
-        os.replace(temporary, options.output)
+        whole_file.write(options.output, solve(options.task, student))
     return 0
 
 

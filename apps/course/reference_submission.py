@@ -1,12 +1,7 @@
-"""Makes submissions out of the references: what must score all points, and what must score none.
-
-    reference_submission.py FOLDER [--skeleton] [--id me@school.edu]
-"""
+"""Makes submissions out of the references: what must score all points, and what must score none."""
 
 from __future__ import annotations
 
-import argparse
-import sys
 from pathlib import Path
 
 import manifest
@@ -16,8 +11,7 @@ import regions
 STUDENT = "reference@unshard.example"
 
 
-def files(course: manifest.Manifest, student: str = STUDENT,
-          skeleton: bool = False) -> dict[str, bytes]:
+def files(course: manifest.Manifest, skeleton: bool = False) -> dict[str, bytes]:
     """The files of a whole submission, by path."""
     found: dict[str, bytes] = {}
     for task in course.tasks:
@@ -28,7 +22,7 @@ def files(course: manifest.Manifest, student: str = STUDENT,
                 text = regions.skeleton(regions.read(source, manifest.ROOT)).encode()
             found[f"tasks/{task.folder}/{name}"] = text
         if task.questions and not skeleton:
-            answers = questions.solve(task.number, student)
+            answers = questions.solve(task.number, STUDENT)
             found[f"tasks/{task.folder}/answers.toml"] = answers.encode()
     return found
 
@@ -37,17 +31,3 @@ def write(folder: Path, content: dict[str, bytes]) -> None:
     for path, data in content.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(data)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--skeleton", action="store_true")
-    parser.add_argument("--id", default=STUDENT)
-    options = parser.parse_args()
-    write(options.folder, files(manifest.load(), options.id, options.skeleton))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -10,25 +10,17 @@ from __future__ import annotations
 import argparse
 import difflib
 import hashlib
-import os
 import sys
 from pathlib import Path
 
 import manifest
 import regions
+import whole_file
 
 WARM_UP = Path("warm_up") / "shard_range.cpp"  # no task: it has no points and no judge
 VERSIONS = Path("apps") / "course" / "skeleton_versions.txt"
 _HEAD = ("# Every skeleton ever generated (SHA-256, file): what `make skeletons` may overwrite.\n"
          "# Written by apps/course/skeletons.py; lines are only ever added.\n")
-
-
-def write_by_rename(path: Path, text: str) -> None:
-    """`path` holds either its old text or all of the new one, whatever happens."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
 
 
 def sha256_of(text: str) -> str:
@@ -79,7 +71,7 @@ def add_versions(root: Path, texts: dict[str, str]) -> None:
            if sha256_of(text) not in known.get(name, set())]
     if new or not path.is_file():
         old = path.read_text(encoding="utf-8") if path.is_file() else _HEAD
-        write_by_rename(path, old + "".join(new))
+        whole_file.write(path, old + "".join(new))
 
 
 def write_all(root: Path, texts: dict[str, str]) -> list[str]:
@@ -102,10 +94,10 @@ def write_all(root: Path, texts: dict[str, str]) -> list[str]:
                 refused.append(f"{name}: somebody worked in this file, so it is not overwritten"
                                f"{again}")
                 continue
-            write_by_rename(path, text)
+            whole_file.write(path, text)
             print(f"rewritten  {name}")
         else:
-            write_by_rename(path, text)
+            whole_file.write(path, text)
             print(f"written    {name}")
     return refused
 

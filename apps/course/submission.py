@@ -19,10 +19,10 @@ import questions
 import race
 import regions
 import results
-import skeletons
 import terminal
 import unpack
 import verdicts
+import whole_file
 
 ARCHIVE = Path("build") / "submission.tar.gz"
 FRESH = Path("build") / "grade" / "submit"  # where the archive is unpacked and built
@@ -62,7 +62,7 @@ def reset(root: Path, task: manifest.Task) -> list[str]:
                 number += 1
             os.rename(path, kept)
             told.append(f"{shown}: your file is kept as {kept.relative_to(root)}")
-        skeletons.write_by_rename(path, text)
+        whole_file.write(path, text)
         told.append(f"{shown}: as it was handed out")
     return told
 
@@ -131,11 +131,7 @@ def submit(root: Path, course: manifest.Manifest, tools: builder.Builder) -> int
     print(f"all together (no points): {history.integrated(root, course)[1]}")
     if policy := found.files.get(unpack.POLICY):
         print(f"the race (no points): your policy is packed, named '{race.pseudonym(policy)}'")
-    path = root / ARCHIVE
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name("." + path.name)
-    temporary.write_bytes(data)
-    os.replace(temporary, path)
+    whole_file.write(root / ARCHIVE, data)
     print(f"Hand in: {ARCHIVE}")
     return 0
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import object_file
 import stamp
+import whole_file
 from object_file import ObjectFile
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -156,10 +157,7 @@ def _cached(build: Path, path: Path, read: object) -> object:
         pass
     symbols = read()  # type: ignore[operator]
     try:
-        cache.parent.mkdir(exist_ok=True)
-        temporary = cache.with_name(f".{cache.name}.{os.getpid()}")
-        temporary.write_text(json.dumps({"of": noted, "symbols": symbols}), encoding="utf-8")
-        os.replace(temporary, cache)
+        whole_file.write(cache, json.dumps({"of": noted, "symbols": symbols}))
     except OSError:
         pass  # a build folder that cannot be written is read again next time
     return symbols
@@ -169,6 +167,4 @@ def write_interface(tasks: list[object], build: Path, path: Path) -> None:
     """What a student kit needs in place of the references."""
     document = {str(task.number): reference_of(task, build).to_json()  # type: ignore[attr-defined]
                 for task in tasks}
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(document, indent=0) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    whole_file.write(path, json.dumps(document, indent=0) + "\n")

@@ -3,7 +3,6 @@
 // are threads first, and then processes.
 #include "comm/processes/launch.h"
 #include "comm/world.h"
-#include "demo/five_strategies.h"
 #include "demo/tables.h"
 #include "estimate/device_bound.h"
 #include "io/output_file.h"
@@ -13,7 +12,7 @@
 #include "report/html_page.h"
 #include "report/runs/short_run.h"
 #include "train/bound.h"
-#include "train/run_state.h"
+#include "train/sample.h"
 #include "train/summary.h"
 #include "train/trainer.h"
 
@@ -92,6 +91,24 @@ config::TrainConfig configure(const Job& job, const Wish& wish) {
 std::int64_t bound_of(const config::TrainConfig& config) {
   return config.training.device == "cpu" ? bound_bytes(config)
                                          : estimate::device_bound_bytes(config);
+}
+
+/// At most eight steps with each strategy; all but the first over four ranks, which are threads.
+std::vector<BoundedRun> five_strategies(const Wish& wish, const TokenData& data) {
+  constexpr int kMostSteps = 8;
+  std::vector<BoundedRun> runs;
+  for (const std::string strategy : {"single", "ddp", "zero1", "zero2", "fsdp"}) {
+    const bool is_single = strategy == "single";
+    const config::TrainConfig config = configure(
+        wish, {fmt::format("--training.steps={}", std::min(wish.steps(), kMostSteps)),
+               "--sample.max_new_tokens=0", fmt::format("--parallel.strategy={}", strategy),
+               fmt::format("--parallel.ranks={}", is_single ? 1 : 4),
+               fmt::format("--parallel.threads_per_rank={}", is_single ? 2 : 1)});
+    RunOptions options;
+    options.in_threads = true;
+    runs.push_back({run_training(config, data, options), bound_of(config)});
+  }
+  return runs;
 }
 
 using program::print_line;
@@ -194,9 +211,7 @@ int demonstrate(const Wish& wish) {
     };
     runs.push_back({run_training(config, data, options), bound_of(config)});
   }
-  const std::vector<BoundedRun> strategies =
-      five_strategies([&](const std::vector<std::string>& words) { return configure(wish, words); },
-                      bound_of, data);
+  const std::vector<BoundedRun> strategies = five_strategies(wish, data);
   return speaks ? report(all, runs, strategies, data, first, wish) : 0;
 }
 

@@ -7,7 +7,7 @@
 #include "estimate/framework_choice.h"
 #include "plan/quantity.h"
 #include "program/command_line/option_parser.h"
-#include "train/launch.h"
+#include "train/command_line.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -91,17 +91,12 @@ void refuse_empty_paths(const CommandLine& line) {
   }
 }
 
-// Of a short form and its key, neither is meant more.
 void take_short_forms(const CommandLine& line, EstimatorConfig& config) {
+  train::check_short_forms(line.short_forms, config.train);
   for (const auto& [key, value] : line.short_forms) {
-    const std::string name = key.substr(key.find('.') + 1);
-    if (config.train.settings.at(key) != value) {
-      throw InputError(fmt::format("command line: {}: is {}, but --{} is {}; give one of them", key,
-                                   config.train.settings.at(key), name, value));
-    }
     std::vector<std::string>& names = config.spellings[key];
     std::erase(names, key);
-    names.push_back(name);
+    names.push_back(key.substr(key.find('.') + 1));
   }
 }
 
@@ -200,16 +195,10 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
   return line;
 }
 
-std::vector<std::string> words_of(const CommandLine& line) {
-  std::vector<std::string> words = train::words_of_launch();
-  for (const auto& [key, value] : line.short_forms) words.insert(words.end(), {"--" + key, value});
-  words.insert(words.end(), line.overrides.begin(), line.overrides.end());
-  return words;
-}
-
 EstimatorConfig configure(const CommandLine& line) {
-  EstimatorConfig config = load_estimator_config(line.config, words_of(line),
-                                                 config::Environment::of_process(), line.deepspeed);
+  EstimatorConfig config =
+      load_estimator_config(line.config, train::words_of(line.short_forms, line.overrides),
+                            config::Environment::of_process(), line.deepspeed);
   take_short_forms(line, config);
   train::check_launch(config.train);
   config.rank = line.rank;

@@ -5,8 +5,8 @@
 
 #include "estimate/estimator_config.h"
 #include "plan/planner.h"
+#include "train/command_line.h"
 
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,21 +14,21 @@
 namespace fsdp::estimate {
 
 struct CommandLine {
-  std::optional<std::string> config;               ///< the TOML file
-  std::optional<std::string> deepspeed;            ///< a DeepSpeed configuration (JSON)
-  std::map<std::string, std::string> short_forms;  ///< of keys: --ranks for parallel.ranks
-  std::vector<std::string> overrides;              ///< --section.key VALUE, of all modes
-  std::string format = "text";                     ///< text or json
-  std::optional<std::string> html;                 ///< where the page goes
-  std::string modules = "few";                     ///< few or all: rows of the table by module
-  std::optional<std::string> memory;               ///< "80GB" of a device
-  std::optional<std::string> margin;               ///< "15%" of what is needed
-  std::optional<std::string> limit;                ///< "80GB" of the allocator
-  std::string framework;                           ///< "pytorch"; empty: the file's own
-  std::vector<std::string> compare;                ///< frameworks; empty: one estimate
-  std::optional<std::string> measured;             ///< "52.3GiB" of the same training
-  bool is_brief = false;                           ///< the answer alone
-  std::string command;                             ///< all of it, to be given again
+  std::optional<std::string> config;     ///< the TOML file
+  std::optional<std::string> deepspeed;  ///< a DeepSpeed configuration (JSON)
+  train::ShortForms short_forms;
+  std::vector<std::string> overrides;   ///< --section.key VALUE, of all modes
+  std::string format = "text";          ///< text or json
+  std::optional<std::string> html;      ///< where the page goes
+  std::string modules = "few";          ///< few or all: rows of the table by module
+  std::optional<std::string> memory;    ///< "80GB" of a device
+  std::optional<std::string> margin;    ///< "15%" of what is needed
+  std::optional<std::string> limit;     ///< "80GB" of the allocator
+  std::string framework;                ///< "pytorch"; empty: the file's own
+  std::vector<std::string> compare;     ///< frameworks; empty: one estimate
+  std::optional<std::string> measured;  ///< "52.3GiB" of the same training
+  bool is_brief = false;                ///< the answer alone
+  std::string command;                  ///< all of it, to be given again
   int rank = 0;
   int round_to = 1;
   std::optional<std::string> explain;  ///< print what becomes of each key of this file instead
@@ -43,7 +43,5 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv);
 
 /// The configuration that a command line and the environment describe. @throws InputError.
 EstimatorConfig configure(const CommandLine& line);
-/// The words of a configuration, in which a short form is its key.
-std::vector<std::string> words_of(const CommandLine& line);
 
 }  // namespace fsdp::estimate

@@ -1,6 +1,6 @@
 #include "estimate/estimate.h"
 
-#include "estimate/size_check.h"
+#include "estimate/estimate_run.h"
 
 #include <sys/resource.h>
 

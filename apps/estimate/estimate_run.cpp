@@ -5,10 +5,9 @@
 #include "estimate/memory_instrument.h"
 #include "plan/machine.h"
 #include "program/memory.h"
-#include "train/gradients.h"
+#include "strategies/trained_model.h"
 #include "train/memory_check.h"
 #include "train/ranks.h"
-#include "train/strategy.h"
 
 #include <fmt/format.h>
 
@@ -76,7 +75,7 @@ class RankEstimate {
   }
 
   void make_model() {
-    trained_ = train::make_trained_model(config_.train, group_);
+    trained_ = strategies::make_trained_model(config_.train, group_);
     const std::int64_t held = tracker().current_total();
     run_.parameters = trained_->model().parameter_count();
     // Built on meta: nothing but the shards was ever allocated.
@@ -108,7 +107,7 @@ class RankEstimate {
     return false;
   }
 
-  train::MicroBatch micro_batch(int iteration, int m) {
+  strategies::MicroBatch micro_batch(int iteration, int m) {
     const Shape shape{config_.train.training.local_batch_size, config_.train.sequence_length()};
     const auto tokens = [&](std::int64_t shift) {
       if (!Context::current().device().has_data()) return Tensor::empty(shape, DType::int32);
@@ -121,7 +120,7 @@ class RankEstimate {
       }
       return Tensor::from(values, shape);
     };
-    train::MicroBatch made;
+    strategies::MicroBatch made;
     made.tokens = tokens(0);
     made.targets = tokens(1);
     return made;
@@ -136,8 +135,8 @@ class RankEstimate {
       Context::current().host_tracker().reset_peak();
     }
     phase("inputs");
-    train::make_gradients(
-        *trained_, plan_, [&](int m) { return micro_batch(iteration, m); }, [](const Tensor&) {},
+    trained_->make_gradients(
+        plan_, [&](int m) { return micro_batch(iteration, m); }, [](const Tensor&) {},
         {.before_forward =
              [&](int m) {
                if (instrument != nullptr && iteration == 0 && m == 0) add_stage("inputs");
@@ -175,7 +174,7 @@ class RankEstimate {
   std::shared_ptr<ProcessGroup> group_;
   EstimateRun& run_;
   optim::StepPlan plan_;
-  std::unique_ptr<train::TrainedModel> trained_;
+  std::unique_ptr<strategies::TrainedModel> trained_;
   std::int64_t began_ = 0;  // of the record
 };
 

@@ -77,4 +77,10 @@ std::int64_t needed_bytes(const nn::TransformerConfig& model, const paper::Memor
 /// @param last  what the entry that made the peak allocated
 std::vector<Holding> holdings_at_peak(const report::RunRecord& record, Holding& last);
 
+/// Bytes of a rank, and picoseconds of two iterations on the modeled machine, are counted exactly
+/// below 2^62. The largest terms of both are bounded here in real numbers, which cannot overflow.
+/// And the record of the two iterations grows with every layer of every micro-batch.
+/// @throws InputError naming the key that is largest, with the bound.
+void check_sizes(const config::TrainConfig& config);
+
 }  // namespace fsdp::estimate

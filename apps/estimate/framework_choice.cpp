@@ -2,7 +2,6 @@
 
 #include "base/check.h"
 #include "base/printable.h"
-#include "estimate/zero_choice.h"
 #include "paper/memory_formula.h"
 
 #include <fmt/format.h>

@@ -48,15 +48,6 @@ int show_figures(const std::string& whose) {
   return 0;
 }
 
-int show_explanation(const CommandLine& line) {
-  const config::Explanation made =
-      config::explain(*line.explain, words_of(line),
-                      {.is_modeled = true, .environment = config::Environment::of_process()});
-  if (!made.text.empty()) program::print_line(made.text);
-  if (!made.problems.empty()) throw InputError(made.problems);
-  return 0;
-}
-
 int show_keys(const std::string& format) {
   program::print_line(config::describe_format(format));
   return 0;
@@ -119,7 +110,12 @@ int run(int argc, char** argv) {
   });
   if (!line) return 0;
   if (!line->figures.empty()) return process_rank() == 0 ? show_figures(line->figures) : 0;
-  if (line->explain) return process_rank() == 0 ? show_explanation(*line) : 0;
+  if (line->explain) {
+    if (process_rank() != 0) return 0;
+    return train::show_explanation(*line->explain,
+                                   train::words_of(line->short_forms, line->overrides),
+                                   /*is_modeled=*/true);
+  }
   if (!line->keys.empty()) return process_rank() == 0 ? show_keys(line->keys) : 0;
   if (!line->compare.empty()) return process_rank() == 0 ? compare(*line) : 0;
   if (line->worksheet) return process_rank() == 0 ? show_worksheet(*config) : 0;

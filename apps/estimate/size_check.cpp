@@ -1,4 +1,4 @@
-#include "estimate/size_check.h"
+#include "estimate/estimate_run.h"
 
 #include "base/check.h"
 #include "estimate/estimate_run.h"

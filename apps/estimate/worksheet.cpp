@@ -2,8 +2,8 @@
 
 #include "base/todo.h"
 #include "device/thread_pool.h"
+#include "estimate/estimate_run.h"
 #include "estimate/measured_step.h"
-#include "estimate/size_check.h"
 #include "paper/memory_formula.h"
 #include "train/bound.h"
 

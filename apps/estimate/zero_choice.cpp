@@ -1,4 +1,4 @@
-#include "estimate/zero_choice.h"
+#include "estimate/framework_choice.h"
 
 #include "base/check.h"
 

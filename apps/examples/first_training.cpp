@@ -39,7 +39,7 @@ std::pair<Tensor, Tensor> batch_of(int rank, const nn::TransformerConfig& model)
 void train(ProcessGroup& group) {
   const nn::TransformerConfig config = nn::TransformerConfig::nano();
   nn::TransformerLM model(config);
-  auto sharded = fully_shard(model, {&group, [](ProcessGroup*) {}});
+  auto sharded = fully_shard(model, borrowed(group));
   sharded->attach_optimizer([] { return std::make_shared<optim::AdamW>(optim::AdamW::Options()); });
   const auto [tokens, targets] = batch_of(group.rank(), config);
   for (int step = 1; step <= 20; ++step) {

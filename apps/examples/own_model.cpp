@@ -109,7 +109,7 @@ void train(ProcessGroup& group) {
   Network model(3);
   FullyShardOptions options;
   options.wrap = Network::units_of;
-  auto sharded = fully_shard(model, {&group, [](ProcessGroup*) {}}, options);
+  auto sharded = fully_shard(model, borrowed(group), options);
   sharded->attach_optimizer([] { return std::make_shared<optim::AdamW>(optim::AdamW::Options()); });
   const optim::StepPlan plan{.micro_steps = kMicroBatches / group.size()};
   for (int step = 1; step <= 40; ++step) {

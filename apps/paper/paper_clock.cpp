@@ -12,13 +12,6 @@ std::string_view name_of(TimePart part) {
   return kNames.at(static_cast<std::size_t>(part));
 }
 
-StepTime& StepTime::operator+=(const StepTime& other) {
-  for (std::size_t i = 0; i < kTimeParts; ++i) split.ps[i] += other.split.ps[i];
-  channels.latency += other.channels.latency;
-  channels.transfer += other.channels.transfer;
-  return *this;
-}
-
 StepTime StepTime::operator-(const StepTime& other) const {
   StepTime result = *this;
   for (std::size_t i = 0; i < kTimeParts; ++i) result.split.ps[i] -= other.split.ps[i];

@@ -49,7 +49,6 @@ struct StepTime {
   TimeSplit split;
   ChannelTime channels;
   std::int64_t total() const { return split.total(); }
-  StepTime& operator+=(const StepTime& other);
   StepTime operator-(const StepTime& other) const;
   friend bool operator==(const StepTime&, const StepTime&) = default;
 };

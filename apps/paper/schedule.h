@@ -105,6 +105,4 @@ class TorchSchedule final : public Schedule {
   const optim::Recipe& recipe_;
 };
 
-std::unique_ptr<Schedule> schedule_of(const MemoryOptions& options);
-
 }  // namespace fsdp::paper

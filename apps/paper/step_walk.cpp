@@ -18,6 +18,13 @@ const MemoryOptions& checked(const nn::TransformerConfig& config, const MemoryOp
   return options;
 }
 
+std::unique_ptr<Schedule> schedule_of(const MemoryOptions& options) {
+  if (options.framework == Framework::unshard) {
+    return std::make_unique<RecipeSchedule>(options.recipe);
+  }
+  return std::make_unique<TorchSchedule>(options.recipe);
+}
+
 }  // namespace
 
 StepWalk::StepWalk(const nn::TransformerConfig& config, const MemoryOptions& options, Books& books)

@@ -90,10 +90,7 @@ void WholeWalk::hold_state(std::int64_t nbytes) {
 }
 
 void WholeWalk::hold_owned(const OwnedSlices& slices, MemoryKind kind, std::int64_t nbytes) {
-  std::vector<std::int64_t> loads(static_cast<std::size_t>(recipe_.ranks));
-  for (const parallel::OwnedSlice& slice : slices) {
-    loads[static_cast<std::size_t>(slice.owner)] += slice.numel;
-  }
+  const std::vector<std::int64_t> loads = parallel::loads_of(slices, recipe_.ranks);
   for (int rank = 0; rank < recipe_.ranks; ++rank) {
     books_.hold_own(rank, kind, nbytes * loads[static_cast<std::size_t>(rank)], steps());
   }

@@ -22,9 +22,9 @@ struct WireBytes {
   WireBytes operator-(const WireBytes& other) const;
 };
 
-/// Equal to what a rank's CollectiveLog counts, byte for byte. With N elements in all, p bytes of
-/// one in what the model reads and g in sums of gradients, M micro-steps, Q = M / L reductions (L
-/// is M under no_sync, else 1), R replicas of S shards, and every size divisible by S:
+/// Equal to what ProcessGroup::total_received() counts, byte for byte. With N elements in all, p
+/// bytes of one in what the model reads and g in sums of gradients, M micro-steps, Q = M / L
+/// reductions (L is M under no_sync, else 1), R replicas of S shards, and sizes divisible by S:
 ///
 ///     gathers      M · (S-1)/S · p · (2·N - kept)     reshard always; `kept` are the elements of
 ///                                                     the unit that stays until its backward

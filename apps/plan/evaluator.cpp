@@ -5,7 +5,6 @@
 #include "paper/time_formula.h"
 #include "paper/whole_walk.h"
 #include "parallel/partition.h"
-#include "plan/magnitude.h"
 
 #include <algorithm>
 #include <vector>
@@ -39,10 +38,7 @@ int Evaluator::busiest_rank(const MemoryOptions& options) {
   if (is_new) {
     const paper::OwnedSlices slices =
         paper::owned_slices(paper::model_shape(model_, options).whole_parts, options);
-    std::vector<std::int64_t> loads(static_cast<std::size_t>(options.recipe.ranks));
-    for (const parallel::OwnedSlice& slice : slices) {
-      loads[static_cast<std::size_t>(slice.owner)] += slice.numel;
-    }
+    const std::vector<std::int64_t> loads = parallel::loads_of(slices, options.recipe.ranks);
     entry->second = static_cast<int>(std::ranges::max_element(loads) - loads.begin());
   }
   return entry->second;

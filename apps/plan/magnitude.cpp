@@ -1,4 +1,4 @@
-#include "plan/magnitude.h"
+#include "plan/evaluator.h"
 
 #include "base/check.h"
 #include "paper/rough_sizes.h"

@@ -72,15 +72,6 @@ std::string axes_of(const Sweep& sweep) {
   return text;
 }
 
-/// The name of a kind's class in palette_css().
-std::string class_of(MemoryKind kind) {
-  std::string name(fsdp::name_of(kind));
-  std::ranges::transform(name, name.begin(), [](char c) {
-    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  });
-  return name;
-}
-
 }  // namespace
 
 std::string sweep_svg(const Sweep& sweep) {
@@ -109,7 +100,7 @@ std::string sweep_svg(const Sweep& sweep) {
     for (const MemoryKind kind : report::kStack) {
       const std::int64_t nbytes = point.outcome.device[kind];
       if (nbytes == 0) continue;
-      memory.bar(left, width, below, below + nbytes, class_of(kind),
+      memory.bar(left, width, below, below + nbytes, lower_name_of(kind),
                  std::string(report::title_of(kind)) + ", " + show_memory(nbytes));
       below += nbytes;
     }
@@ -122,7 +113,7 @@ std::string sweep_svg(const Sweep& sweep) {
   for (std::size_t i = 0; i < report::kStack.size(); ++i) {
     const Tenths left = kLeft + kColumn * static_cast<Tenths>(i % kLegendColumns);
     const Tenths top = legend_top + kLegendRow * static_cast<Tenths>(i / kLegendColumns);
-    svg.rect(left, top, pixels(11), pixels(11), class_of(report::kStack[i]), {}, pixels(2));
+    svg.rect(left, top, pixels(11), pixels(11), lower_name_of(report::kStack[i]), {}, pixels(2));
     svg.text(left + pixels(16), top + pixels(10), report::title_of(report::kStack[i]),
              Anchor::start);
   }

@@ -5,7 +5,7 @@
 namespace fsdp::show {
 
 ShardedNano::ShardedNano(ProcessGroup& group, std::int64_t layers, ReshardAfterForward option)
-    : group_(&group, [](ProcessGroup*) {}),
+    : group_(borrowed(group)),
       model_(deferred_.build([&] { return std::make_shared<nn::TransformerLM>(nano(layers)); })) {
   std::vector<std::pair<std::string, nn::Module*>> modules{{"embedding", &model_->embedding()}};
   for (const auto& block : model_->blocks()) {

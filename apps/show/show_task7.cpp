@@ -81,7 +81,7 @@ std::pair<Trained, std::int64_t> train_sharded(int ranks, const Trained& expecte
     const auto model = deferred.build([] { return std::make_shared<nn::TransformerLM>(nano()); });
     FullyShardOptions options;
     options.deferred = &deferred;
-    const auto sharded = fully_shard(*model, {&group, [](ProcessGroup*) {}}, options);
+    const auto sharded = fully_shard(*model, borrowed(group), options);
     sharded->attach_optimizer(make_optimizer);
     for (int step = 0; step < kSteps; ++step) {
       micro_steps(*model, *sharded, step, group.rank(), ranks, trained.losses);

@@ -1,13 +1,16 @@
 #include "strategies/trained_model.h"
 
+#include "autograd/functions.h"
 #include "autograd/kept_results.h"
 #include "base/check.h"
 #include "comm/replicas.h"
+#include "nn/init_observer.h"
 #include "nn/lora.h"
 #include "optim/local_gradients.h"
 #include "parallel/ddp.h"
 #include "task8_beyond/checkpoint.h"
 #include "task8_beyond/mesh.h"
+#include "tensor/host_copy.h"
 
 #include <limits>
 #include <map>
@@ -35,6 +38,18 @@ FullyShardOptions shard_options(const optim::Recipe& recipe) {
 }
 
 namespace {
+
+// Draws no random numbers for parameters that will be read. A model that is built on meta keeps
+// zeros for them.
+class Undrawn : public nn::InitObserver {
+ public:
+  void on_initialize(const Variable& parameter, const InitSpec&) override {
+    if (outer_ != nullptr) outer_->on_initialize(parameter, InitSpec::zeros());
+  }
+
+ private:
+  nn::InitObserver* outer_ = nn::InitObserverScope::current();
+};
 
 std::vector<nn::Module*> checkpointed_blocks(nn::TransformerLM& model,
                                              const optim::Recipe& recipe) {
@@ -65,6 +80,25 @@ void checkpoint_units(nn::TransformerLM& model, const optim::Recipe& recipe,
   for (nn::Module* block : checkpointed_blocks(model, recipe)) {
     checkpoint_around(sharded.unit(block->path()));
   }
+}
+
+MicroBatch MicroBatch::empty(std::int64_t batch, std::int64_t sequence_length) {
+  const Context& context = Context::current();
+  // Beside a card, pinned memory: it is copied while the host goes on.
+  const Device device = context.device().type == DeviceType::cuda ? context.host() : kCpu;
+  return {Tensor::empty({batch, sequence_length}, DType::int32, device),
+          Tensor::empty({batch, sequence_length}, DType::int32, device)};
+}
+
+MicroBatch MicroBatch::on_device() const {
+  const Device device = Context::current().device();
+  if (device.type != DeviceType::cuda) return *this;
+  const auto copy = [&](const Tensor& from) {
+    Tensor to = Tensor::empty(from.shape(), from.dtype(), device);
+    start_host_copy(to, from, {}).wait();
+    return to;
+  };
+  return {copy(tokens), copy(targets)};
 }
 
 TrainedModel::TrainedModel(const Build& build, const optim::Recipe& recipe,
@@ -161,6 +195,25 @@ void TrainedModel::set_optimizer_steps(std::int64_t steps) {
 
 void TrainedModel::barrier(const char* what) const {
   if (group_ != nullptr) group_->barrier({what, Phase::checkpoint}).wait();
+}
+
+void TrainedModel::make_gradients(const optim::StepPlan& plan,
+                                  const std::function<MicroBatch(int m)>& next,
+                                  const std::function<void(const Tensor& loss)>& on_loss,
+                                  const StepObserver& observer) {
+  gradients_->begin_step(plan);
+  for (int m = 0; m < plan.micro_steps; ++m) {
+    const MicroBatch micro = next(m);
+    if (observer.before_forward) observer.before_forward(m);
+    const Variable loss = cross_entropy((*model_)(Variable(micro.tokens)), micro.targets);
+    on_loss(loss.data());
+    if (observer.before_backward) observer.before_backward(m);
+    loss.backward(plan.loss_scale);
+    if (observer.before_reduce) observer.before_reduce(m);
+    gradients_->end_micro_step();
+  }
+  if (observer.before_finish) observer.before_finish();
+  gradients_->finish_gradients();
 }
 
 double TrainedModel::clip(double max_norm) {
@@ -290,6 +343,18 @@ void TrainedModel::about_to_change() {
 
 void TrainedModel::changed() {
   if (zero_ != nullptr) zero_->refresh();
+}
+
+std::unique_ptr<TrainedModel> make_trained_model(const config::TrainConfig& config,
+                                                 std::shared_ptr<ProcessGroup> group) {
+  const auto build = [&config] {
+    const bool is_drawn = config.from.empty() && config.checkpoint.from.empty();
+    if (is_drawn) return std::make_shared<nn::TransformerLM>(config.model);
+    Undrawn undrawn;
+    const nn::InitObserverScope scope(undrawn);
+    return std::make_shared<nn::TransformerLM>(config.model);
+  };
+  return std::make_unique<TrainedModel>(build, config.recipe, std::move(group));
 }
 
 }  // namespace fsdp::strategies

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "comm/process_group.h"
+#include "config/config.h"
 #include "io/sharded_checkpoint.h"
 #include "nn/transformer.h"
 #include "optim/gradient_engine.h"
@@ -37,6 +38,25 @@ struct HeldSlice {
   bool is_written = true;  ///< by this rank; over all ranks, every element is written once
 };
 
+/// One micro-batch: tokens (B, T) int32, and the token that follows each.
+struct MicroBatch {
+  Tensor tokens;
+  Tensor targets;
+
+  /// Undefined values in memory of the host, counted as the AllocationScope says.
+  static MicroBatch empty(std::int64_t batch, std::int64_t sequence_length);
+  /// The same on this rank's device, for which the host does not wait.
+  MicroBatch on_device() const;
+};
+
+/// Called between the parts of a step, by instruments that measure each part. May be empty.
+struct StepObserver {
+  std::function<void(int m)> before_forward = {};  ///< micro-batch m has been made
+  std::function<void(int m)> before_backward = {};
+  std::function<void(int m)> before_reduce = {};  ///< of what backward has left
+  std::function<void()> before_finish = {};       ///< of the gradients
+};
+
 /// One rank's model, masters, gradients and optimizer. "Collective": all ranks call it.
 class TrainedModel {
  public:
@@ -60,6 +80,13 @@ class TrainedModel {
   bool is_first() const { return group_ == nullptr || group_->rank() == 0; }
   void barrier(const char* what) const;
 
+  /// The gradients of one step: forward and backward of every micro-batch, and their sum. The same
+  /// whether the bytes exist or are only counted. Collective.
+  /// @param next     makes micro-batch m
+  /// @param on_loss  sees its loss, a scalar; on a device without data it must not read it
+  void make_gradients(const optim::StepPlan& plan, const std::function<MicroBatch(int m)>& next,
+                      const std::function<void(const Tensor& loss)>& on_loss,
+                      const StepObserver& observer = {});
   /// The next step() scales the gradients as it reads them, so that their common norm is at most
   /// `max_norm`. Returns their norm; they stay as they are. Collective.
   double clip(double max_norm);
@@ -102,5 +129,10 @@ class TrainedModel {
   parallel::ZeroGradients* zero_ = nullptr;                    // gradients_, if it is one
   ShardedModel* sharded_ = nullptr;                            // likewise
 };
+
+/// The model of a configuration. What will be read from files is not drawn first.
+/// @param group  null for Strategy::single
+std::unique_ptr<TrainedModel> make_trained_model(const config::TrainConfig& config,
+                                                 std::shared_ptr<ProcessGroup> group);
 
 }  // namespace fsdp::strategies

@@ -2,8 +2,9 @@
 
 #include "base/check.h"
 #include "comm/processes/launch.h"
+#include "config/explain.h"
 #include "program/command_line/option_parser.h"
-#include "train/launch.h"
+#include "program/program.h"
 
 #include <fmt/format.h>
 
@@ -93,17 +94,47 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
   return line;
 }
 
-std::vector<std::string> words_of(const CommandLine& line) {
-  std::vector<std::string> words = words_of_launch();
-  for (const auto& [key, value] : line.short_forms) words.insert(words.end(), {"--" + key, value});
-  words.insert(words.end(), line.overrides.begin(), line.overrides.end());
+std::vector<std::string> words_of(const ShortForms& short_forms,
+                                  const std::vector<std::string>& overrides) {
+  std::vector<std::string> words;
+  if (const auto launch = processes::launched()) {
+    words = {"--parallel.ranks", std::to_string(launch->size)};
+  }
+  for (const auto& [key, value] : short_forms) words.insert(words.end(), {"--" + key, value});
+  words.insert(words.end(), overrides.begin(), overrides.end());
   return words;
 }
 
-/// A key that is given twice has its last value; but of a short form and its key, neither is meant
-/// more.
+void check_short_forms(const ShortForms& short_forms, const config::TrainConfig& config) {
+  for (const auto& [key, value] : short_forms) {
+    if (config.settings.at(key) == value) continue;
+    throw InputError(fmt::format("command line: {}: is {}, but --{} is {}; give one of them", key,
+                                 config.settings.at(key), key.substr(key.find('.') + 1), value));
+  }
+}
+
+void check_launch(const config::TrainConfig& config) {
+  const auto launch = processes::launched();
+  const std::int64_t ranks = config.recipe.ranks;
+  if (!launch || ranks == launch->size) return;
+  throw InputError(fmt::format(
+      "command line: parallel.ranks: is {}, but {} has started {} process{}; leave it out, or "
+      "start the program with {} {}",
+      ranks, launch->by(), launch->size, launch->size == 1 ? "" : "es", launch->command(), ranks));
+}
+
+int show_explanation(const std::string& file, const std::vector<std::string>& words,
+                     bool is_modeled) {
+  const config::Explanation made = config::explain(
+      file, words, {.is_modeled = is_modeled, .environment = config::Environment::of_process()});
+  if (!made.text.empty()) program::print_line(made.text);
+  if (!made.problems.empty()) throw InputError(made.problems);
+  return 0;
+}
+
+/// A key that is given twice has its last value.
 config::TrainConfig configure(const CommandLine& line) {
-  std::vector<std::string> words = words_of(line);
+  std::vector<std::string> words = words_of(line.short_forms, line.overrides);
   if (line.eval) {  // whatever is said of steps, there are none
     words.insert(words.end(),
                  {"--data.validation", *line.eval, "--training.global_batch_size", "0"});
@@ -117,11 +148,7 @@ config::TrainConfig configure(const CommandLine& line) {
     config.remarks.push_back(fmt::format("{}: {}: has no effect without --export", place, key));
   }
   if (line.eval) config.data.path.clear();  // it is not read
-  for (const auto& [key, value] : line.short_forms) {
-    if (config.settings.at(key) == value) continue;
-    throw InputError(fmt::format("command line: {}: is {}, but --{} is {}; give one of them", key,
-                                 config.settings.at(key), key.substr(key.find('.') + 1), value));
-  }
+  check_short_forms(line.short_forms, config);
   return config;
 }
 

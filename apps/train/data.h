@@ -4,6 +4,7 @@
 #pragma once
 
 #include "config/config.h"
+#include "strategies/trained_model.h"
 #include "tensor/tensor.h"
 #include "train/token_file.h"
 
@@ -69,18 +70,10 @@ void check_length(const std::string& origin, const TokenData& data, std::int64_t
 /// @throws InputError naming the file, if `is_checked`, for one that is no text: see text_file.h
 std::string source_text(const std::filesystem::path& folder, bool is_checked = true);
 
-/// One micro-batch: tokens (B, T) int32, and the token that follows each.
-struct MicroBatch {
-  Tensor tokens;
-  Tensor targets;
+using strategies::MicroBatch;
 
-  /// Undefined values in memory of the host, counted as the AllocationScope says.
-  static MicroBatch empty(std::int64_t batch, std::int64_t sequence_length);
-  /// Sequence i is the one that begins at position `begin` of the data.
-  void fill(std::int64_t i, const TokenData& data, std::int64_t begin) const;
-  /// The same on this rank's device, for which the host does not wait.
-  MicroBatch on_device() const;
-};
+/// Makes sequence i of a micro-batch in the host's memory the one that begins at position `begin`.
+void fill(const MicroBatch& micro, std::int64_t i, const TokenData& data, std::int64_t begin);
 
 /// What numbers the sequences of a step.
 enum class SequenceOrder {

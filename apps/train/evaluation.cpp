@@ -4,10 +4,10 @@
 #include "comm/world.h"
 #include "io/checkpoint_folder.h"
 #include "strategies/model_files.h"
+#include "strategies/trained_model.h"
 #include "train/evaluator.h"
 #include "train/ranks.h"
 #include "train/run_state.h"
-#include "train/strategy.h"
 
 #include <fmt/format.h>
 
@@ -39,7 +39,7 @@ Checkpoint checkpoint_to_evaluate(const config::TrainConfig& config) {
 EvaluationResult evaluate(const config::TrainConfig& config, const TokenData& data,
                           const Checkpoint& checkpoint, const Rank& rank) {
   EvaluationResult result;
-  const std::unique_ptr<TrainedModel> trained = make_trained_model(config, rank.group);
+  const auto trained = strategies::make_trained_model(config, rank.group);
   const Evaluator evaluator(data, config.training.local_batch_size, config.sequence_length(),
                             rank.group.get());
   if (checkpoint) {

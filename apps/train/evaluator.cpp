@@ -28,7 +28,7 @@ Evaluator::Evaluator(const TokenData& data, std::int64_t batch, std::int64_t seq
 MicroBatch Evaluator::windows_from(std::int64_t first) const {
   MicroBatch made = MicroBatch::empty(batch_, sequence_length_);
   for (std::int64_t i = 0; i < batch_; ++i) {
-    made.fill(i, data_, std::min(first + i, windows_ - 1) * sequence_length_);
+    fill(made, i, data_, std::min(first + i, windows_ - 1) * sequence_length_);
   }
   return made.on_device();
 }

@@ -1,7 +1,6 @@
 // unshard-train: trains a language model as a configuration says.
 #include "base/check.h"
 #include "comm/world.h"
-#include "config/explain.h"
 #include "io/output_file.h"
 #include "io/output_folder.h"
 #include "program/memory.h"
@@ -18,7 +17,7 @@
 #include "train/memory_check.h"
 #include "train/metrics_file.h"
 #include "train/outputs.h"
-#include "train/run_state.h"
+#include "train/sample.h"
 #include "train/summary.h"
 #include "train/trainer.h"
 
@@ -274,14 +273,6 @@ int train(const Prepared& prepared) {
   return 0;
 }
 
-int show_explanation(const CommandLine& line) {
-  const config::Explanation made = config::explain(
-      *line.explain, words_of(line), {.environment = config::Environment::of_process()});
-  if (!made.text.empty()) print_line(made.text);
-  if (!made.problems.empty()) throw InputError(made.problems);
-  return 0;
-}
-
 int run(int argc, char** argv) {
   std::optional<Prepared> prepared;
   std::optional<CommandLine> line;
@@ -290,7 +281,11 @@ int run(int argc, char** argv) {
     if (line && !line->explain) prepared.emplace(prepare(*line));
   });
   if (!line) return 0;
-  if (line->explain) return process_rank() == 0 ? show_explanation(*line) : 0;
+  if (line->explain) {
+    if (process_rank() != 0) return 0;
+    return show_explanation(*line->explain, words_of(line->short_forms, line->overrides),
+                            /*is_modeled=*/false);
+  }
   return prepared->line.eval ? evaluate(*prepared) : train(*prepared);
 }
 

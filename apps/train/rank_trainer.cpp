@@ -8,8 +8,8 @@
 #include "tensor/tree_sum.h"
 #include "train/bound.h"
 #include "train/fingerprint.h"
-#include "train/gradients.h"
 #include "train/run_state.h"
+#include "train/sample.h"
 #include "train/start.h"
 #include "train/stop_watch.h"
 
@@ -43,6 +43,11 @@ io::HfExport export_of(const config::TrainConfig& config) {
           .extras = config.extras};
 }
 
+/// Of a rank that is alone, nothing.
+std::int64_t received_by(const ProcessGroup* group) {
+  return group == nullptr ? 0 : group->total_received();
+}
+
 /// Who watches a step may count its peak anew; the run's is the highest of all.
 Breakdown highest(const Breakdown& before, const Breakdown& now) {
   return now.total() > before.total() ? now : before;
@@ -51,18 +56,17 @@ Breakdown highest(const Breakdown& before, const Breakdown& now) {
 }  // namespace
 
 RankTrainer::RankTrainer(const config::TrainConfig& config, const TokenData& data,
-                         const RunOptions& options, Rank rank)
+                         const RunOptions& options, const Rank& rank)
     : config_(config),
       data_(data),
       options_(options),
-      group_(std::move(rank.group)),
-      log_(std::move(rank.log)),
-      rank_(group_ == nullptr ? 0 : group_->rank()),
-      world_size_(group_ == nullptr ? 1 : group_->size()),
+      group_(rank.group),
+      rank_(rank.number()),
+      world_size_(rank.world_size()),
       plan_(config.recipe.plan()),
       sampler_(data, config.training.seed, config.training.local_batch_size,
                config.sequence_length()),
-      trained_(make_trained_model(config, group_)),
+      trained_(strategies::make_trained_model(config, group_)),
       scaler_(config.loss_scaler()),
       losses_(static_cast<std::size_t>(plan_.micro_steps)) {
   if (!Context::current().device().host_can_read()) {
@@ -78,8 +82,8 @@ void RankTrainer::note(const std::string& text) const {
   if (rank_ == 0 && options_.on_note) options_.on_note(text);
 }
 
-RankResult RankTrainer::run() {
-  RankResult result;
+RunResult RankTrainer::run() {
+  RunResult result;
   begin(result);
   const std::int64_t skipped_before = skipped_;
   const std::int64_t steps = config_.training.steps;
@@ -91,7 +95,7 @@ RankResult RankTrainer::run() {
   double seconds = 0, elapsed = 0;
   StopWatch since_last;
   for (std::int64_t step = result.first_step; step < steps && result.stopped_by == 0; ++step) {
-    if (log_ != nullptr) log_->clear();  // of what came between; and it must not grow
+    const std::int64_t received_before = received_by(group_.get());
     StopWatch watch;
     StepReport report{.step = step + 1, .steps = steps};
     const bool is_watched = options_.around_last_step && step + 1 == steps;
@@ -102,13 +106,13 @@ RankResult RankTrainer::run() {
     const double took = watch.lap();
     seconds += took;
     report.tokens_per_second = tokens_per_step / took;
-    if (log_ != nullptr) result.comm_bytes += log_->received_bytes();
+    result.comm_bytes += received_by(group_.get()) - received_before;
     result.comm_formula_bytes += report.is_skipped ? received_if_skipped : received;
     if (goes_on(outcome) && config_.evaluates_after(step + 1)) {
       report.validation_loss = evaluate(step + 1, result);
     }
-    result.peak = highest(result.peak, Context::current().tracker().peak());
-    report.peak_bytes = result.peak.total();
+    result.categories = highest(result.categories, Context::current().tracker().peak());
+    report.peak_bytes = result.categories.total();
     report.done = std::ssize(result.losses);
     report.elapsed = elapsed += since_last.lap();
     if (rank_ == 0 && options_.on_step) options_.on_step(report);
@@ -120,14 +124,14 @@ RankResult RankTrainer::run() {
   note_skipped(std::ssize(result.losses), skipped_ - skipped_before);
   if (rank_ == process_rank() && options_.on_trained) options_.on_trained();
   // What follows is not training: its memory is not that of a step.
-  result.peak = highest(result.peak, Context::current().tracker().peak());
+  result.categories = highest(result.categories, Context::current().tracker().peak());
   const auto trained = static_cast<double>(result.losses.size());
   if (seconds > 0) result.tokens_per_second = trained * tokens_per_step / seconds;
   if (result.stopped_by == 0) finish(result);
   return result;
 }
 
-void RankTrainer::finish(RankResult& result) {
+void RankTrainer::finish(RunResult& result) {
   if (!options_.export_folder.empty()) {
     check_parameters(config_.training.steps);
     export_model();
@@ -158,8 +162,8 @@ void RankTrainer::export_model() {
   note(fmt::format("exported {}", folder));
 }
 
-StepOutcome RankTrainer::last_step(std::int64_t step, StepReport& report, RankResult& result) {
-  result.peak = highest(result.peak, Context::current().tracker().peak());
+StepOutcome RankTrainer::last_step(std::int64_t step, StepReport& report, RunResult& result) {
+  result.categories = highest(result.categories, Context::current().tracker().peak());
   if (group_ != nullptr) group_->barrier({}).wait();
   StepOutcome outcome;
   options_.around_last_step(trained_->model(), [&] { outcome = train_step(step, report); });
@@ -178,12 +182,12 @@ std::vector<float> RankTrainer::losses() {
   return device_losses_.is_defined() ? device_losses_.to_vector<float>() : losses_;
 }
 
-void RankTrainer::make_gradients(std::int64_t step, PhaseSeconds& seconds) {
+void RankTrainer::timed_gradients(std::int64_t step, PhaseSeconds& seconds) {
   std::size_t kept = 0;
   plan_.loss_scale = scaler_.scale() * config_.recipe.plan().loss_scale;
   StopWatch watch;
-  train::make_gradients(
-      *trained_, plan_,
+  trained_->make_gradients(
+      plan_,
       [&](int m) {
         if (m > 0) seconds.reduce += watch.lap();
         return sampler_.micro_batch(step, plan_.micro_batch(m, rank_, world_size_));
@@ -204,7 +208,7 @@ bool RankTrainer::gradients_are_finite() {
 }
 
 StepOutcome RankTrainer::train_step(std::int64_t step, StepReport& report) {
-  make_gradients(step, report.seconds);
+  timed_gradients(step, report.seconds);
   bool is_finite = true;
   report.lr = config_.schedule.at(step - skipped_);
   report.is_skipped = config_.scales_loss() && !no_rank_overflowed(step);
@@ -242,7 +246,7 @@ bool RankTrainer::no_rank_overflowed(std::int64_t step) {
                    step + 1, scale));
   // Here no later step can be any better.
   const bool is_every = skipped_ == config_.training.steps;
-  FSDP_CHECK((++skipped_in_a_row_ < kMostInARow && !is_every) || config_.fp16.loss_scale == 0,
+  FSDP_CHECK((++skipped_in_a_row_ < kMostInARow && !is_every) || config_.fp16.fixed == 0,
              "step {}: {} overflowed at fp16.loss_scale {}, which stays; lower it, or leave it out "
              "for one that adapts{}",
              step + 1,
@@ -268,7 +272,7 @@ double RankTrainer::clip(std::int64_t step) {
   }
 }
 
-float RankTrainer::evaluate(std::int64_t steps_done, RankResult& result) {
+float RankTrainer::evaluate(std::int64_t steps_done, RunResult& result) {
   const float loss = evaluator_->mean_loss(trained_->model());
   result.evaluations.push_back({steps_done, loss});
   return loss;
@@ -338,7 +342,7 @@ std::string RankTrainer::where_to_go_on() const {
   return fmt::format("; the checkpoints in {} are all from before", config_.checkpoint.folder);
 }
 
-void RankTrainer::begin(RankResult& result) {
+void RankTrainer::begin(RunResult& result) {
   const Start start =
       load_start(config_, *trained_, [this](const std::string& text) { note(text); });
   result.first_step = start.steps_done;

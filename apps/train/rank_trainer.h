@@ -3,12 +3,11 @@
 /// The training loop of one rank.
 #pragma once
 
-#include "comm/decorators.h"
 #include "comm/process_group.h"
 #include "strategies/model_files.h"
+#include "strategies/trained_model.h"
 #include "train/evaluator.h"
 #include "train/ranks.h"
-#include "train/strategy.h"
 #include "train/trainer.h"
 
 #include <cstdint>
@@ -18,20 +17,6 @@
 #include <vector>
 
 namespace fsdp::train {
-
-/// What one rank knows at the end. Losses, fingerprint and sample are equal on all ranks.
-struct RankResult {
-  std::int64_t first_step = 0;
-  std::vector<float> losses;
-  std::vector<Evaluation> evaluations;
-  std::string param_sha256;
-  Breakdown peak;
-  std::int64_t comm_bytes = 0;
-  std::int64_t comm_formula_bytes = 0;
-  double tokens_per_second = 0;
-  std::vector<std::int32_t> sample;
-  int stopped_by = 0;
-};
 
 /// What all ranks know after a step, because they told each other.
 struct StepOutcome {
@@ -44,22 +29,24 @@ struct StepOutcome {
 class RankTrainer {
  public:
   RankTrainer(const config::TrainConfig& config, const TokenData& data, const RunOptions& options,
-              Rank rank);
-  RankResult run();
+              const Rank& rank);
+  /// Of this rank: `categories` are its bytes at its peak. The strategy, the number of ranks and
+  /// `peak_bytes` are not filled in. Losses, fingerprint and sample are equal on all ranks.
+  RunResult run();
 
  private:
-  void begin(RankResult& result);
+  void begin(RunResult& result);
   StepOutcome train_step(std::int64_t step, StepReport& report);
   /// The gradients of a step. The losses of this rank's micro-batches are in losses_ then.
-  void make_gradients(std::int64_t step, PhaseSeconds& seconds);
+  void timed_gradients(std::int64_t step, PhaseSeconds& seconds);
   void keep_loss(std::size_t m, const Tensor& loss);
   /// Those of the micro-batches of a step, in their order.
   std::vector<float> losses();
   bool gradients_are_finite();
-  StepOutcome last_step(std::int64_t step, StepReport& report, RankResult& result);
+  StepOutcome last_step(std::int64_t step, StepReport& report, RunResult& result);
   double clip(std::int64_t step);
   /// The validation loss after so many steps.
-  float evaluate(std::int64_t steps_done, RankResult& result);
+  float evaluate(std::int64_t steps_done, RunResult& result);
   /// One gather tells every rank the losses of all, whether any gradient is not finite, and whether
   /// rank 0 was asked to stop.
   StepOutcome agree(std::vector<float> losses, bool is_finite);
@@ -77,7 +64,7 @@ class RankTrainer {
   void save(std::int64_t steps_done);
   /// What a checkpoint says beside its tensors.
   strategies::Metadata metadata_after(std::int64_t steps_done) const;
-  void finish(RankResult& result);
+  void finish(RunResult& result);
   void export_model();
   std::string fingerprint();
   std::vector<std::int32_t> sample();
@@ -87,13 +74,12 @@ class RankTrainer {
   const TokenData& data_;
   const RunOptions& options_;
   std::shared_ptr<ProcessGroup> group_;  // null: alone
-  std::shared_ptr<CollectiveLog> log_;   // null: alone
   int rank_;
   int world_size_;
   optim::StepPlan plan_;
   Sampler sampler_;
   std::optional<Evaluator> evaluator_;
-  std::unique_ptr<TrainedModel> trained_;
+  std::unique_ptr<strategies::TrainedModel> trained_;
   optim::LossScaler scaler_;
   std::int64_t skipped_ = 0;  // steps without an update, because a scaled gradient overflowed
   int skipped_in_a_row_ = 0;

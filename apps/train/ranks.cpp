@@ -16,11 +16,6 @@
 namespace fsdp::train {
 namespace {
 
-// A rank's group lives as long as run_ranks' body, which is longer than anything built here.
-std::shared_ptr<ProcessGroup> borrow(ProcessGroup& group) {
-  return {&group, [](ProcessGroup*) {}};
-}
-
 // None: the CPU.
 std::vector<Device> devices_of(const config::TrainConfig& config, bool in_threads) {
   std::vector<Device> devices;
@@ -29,22 +24,6 @@ std::vector<Device> devices_of(const config::TrainConfig& config, bool in_thread
     devices.push_back({DeviceType::cuda, card});
   }
   return devices;
-}
-
-using World = std::function<void(const RankOptions&, const std::function<void(ProcessGroup&)>&)>;
-
-void run_together(RankOptions own, const World& world,
-                  const std::function<void(const Rank&)>& body) {
-  // Each rank's log, handed from the decorator to the body on that rank's thread.
-  std::vector<std::shared_ptr<CollectiveLog>> logs(static_cast<std::size_t>(own.world_size));
-  own.decorate = [&](std::shared_ptr<Backend> inner) {
-    auto& log = logs[static_cast<std::size_t>(inner->rank())];
-    log = std::make_shared<CollectiveLog>();
-    return make_recording(std::move(inner), log);
-  };
-  world(own, [&](ProcessGroup& group) {
-    body({borrow(group), logs[static_cast<std::size_t>(group.rank())]});
-  });
 }
 
 }  // namespace
@@ -73,11 +52,11 @@ void run_on_ranks(const config::TrainConfig& config, bool in_threads,
                         .device_data = config.parallel.device_collectives == "nccl"
                                            ? DeviceData::nccl
                                            : DeviceData::canonical};
-  if (processes::launched() && !is_single && !in_threads)
-    return run_together(own, processes::run_ranks, body);
+  const auto as_rank = [&](ProcessGroup& group) { body({borrowed(group)}); };
+  if (processes::launched() && !is_single && !in_threads) return processes::run_ranks(own, as_rank);
 
   const auto here = [&] {
-    if (!is_single) return run_together(own, threads::run_ranks, body);
+    if (!is_single) return threads::run_ranks(own, as_rank);
     const Device device = own.devices.empty() ? kCpu : own.devices.front();
     Context context({.threads = threads, .seed = seed, .device = device});
     const ContextScope scope(context);

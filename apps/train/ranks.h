@@ -3,7 +3,6 @@
 /// Starts the ranks of a configuration, as a single process, threads or processes.
 #pragma once
 
-#include "comm/decorators.h"
 #include "comm/process_group.h"
 #include "config/config.h"
 
@@ -17,7 +16,6 @@ namespace fsdp::train {
 /// What one rank is given.
 struct Rank {
   std::shared_ptr<ProcessGroup> group;  ///< null for a single process
-  std::shared_ptr<CollectiveLog> log;   ///< what the rank has received; null like the group
 
   /// 0 and 1 for a single process.
   int number() const { return group == nullptr ? 0 : group->rank(); }

@@ -1,7 +1,5 @@
 #include "base/check.h"
 #include "base/philox.h"
-#include "device/context.h"
-#include "tensor/host_copy.h"
 #include "train/data.h"
 
 #include <fmt/format.h>
@@ -11,32 +9,13 @@
 
 namespace fsdp::train {
 
-MicroBatch MicroBatch::empty(std::int64_t batch, std::int64_t sequence_length) {
-  const Context& context = Context::current();
-  // Beside a card, pinned memory: it is copied while the host goes on.
-  const Device device = context.device().type == DeviceType::cuda ? context.host() : kCpu;
-  return {Tensor::empty({batch, sequence_length}, DType::int32, device),
-          Tensor::empty({batch, sequence_length}, DType::int32, device)};
-}
-
-MicroBatch MicroBatch::on_device() const {
-  const Device device = Context::current().device();
-  if (device.type != DeviceType::cuda) return *this;
-  const auto copy = [&](const Tensor& from) {
-    Tensor to = Tensor::empty(from.shape(), from.dtype(), device);
-    start_host_copy(to, from, {}).wait();
-    return to;
-  };
-  return {copy(tokens), copy(targets)};
-}
-
-void MicroBatch::fill(std::int64_t i, const TokenData& data, std::int64_t begin) const {
-  const std::int64_t length = tokens.size(1);
+void fill(const MicroBatch& micro, std::int64_t i, const TokenData& data, std::int64_t begin) {
+  const std::int64_t length = micro.tokens.size(1);
   const auto row = [&](const Tensor& rows) {
     return std::span(rows.data<std::int32_t>() + i * length, static_cast<std::size_t>(length));
   };
-  data.copy(begin, row(tokens));
-  data.copy(begin + 1, row(targets));
+  data.copy(begin, row(micro.tokens));
+  data.copy(begin + 1, row(micro.targets));
 }
 
 Sampler::Sampler(const TokenData& data, std::int64_t seed, std::int64_t batch,
@@ -66,7 +45,7 @@ std::int64_t Sampler::window(std::int64_t step, std::int64_t j, std::int64_t i) 
 
 MicroBatch Sampler::micro_batch(std::int64_t step, std::int64_t j) const {
   MicroBatch made = MicroBatch::empty(batch_, sequence_length_);
-  for (std::int64_t i = 0; i < batch_; ++i) made.fill(i, data_, window(step, j, i));
+  for (std::int64_t i = 0; i < batch_; ++i) fill(made, i, data_, window(step, j, i));
   return made.on_device();
 }
 

@@ -5,8 +5,8 @@
 
 #include "config/config.h"
 #include "strategies/model_files.h"
+#include "strategies/trained_model.h"
 #include "train/data.h"
-#include "train/strategy.h"
 
 #include <cstdint>
 #include <filesystem>
@@ -15,6 +15,8 @@
 #include <string>
 
 namespace fsdp::train {
+
+using strategies::TrainedModel;
 
 /// Where a training is when its first step begins.
 struct Start {

@@ -15,26 +15,17 @@ namespace fsdp::train {
 namespace {
 
 /// What a rank has used: bytes of each kind at its peak, then the bytes it has received.
-std::vector<std::int64_t> usage_of(const RankResult& rank) {
-  std::vector<std::int64_t> usage(rank.peak.nbytes.begin(), rank.peak.nbytes.end());
+std::vector<std::int64_t> usage_of(const RunResult& rank) {
+  std::vector<std::int64_t> usage(rank.categories.nbytes.begin(), rank.categories.nbytes.end());
   usage.push_back(rank.comm_bytes);
   return usage;
 }
 
-/// What a rank knows, and the highest of what all ranks used.
-RunResult summarize(const config::TrainConfig& config, RankResult rank,
+/// What a rank knows, with the highest of what all ranks used.
+RunResult summarize(const config::TrainConfig& config, RunResult result,
                     const std::vector<std::int64_t>& usage) {
-  RunResult result;
   result.strategy = name_of(config.recipe.strategy);
   result.world_size = config.recipe.ranks;
-  result.first_step = rank.first_step;
-  result.losses = std::move(rank.losses);
-  result.param_sha256 = std::move(rank.param_sha256);
-  result.evaluations = std::move(rank.evaluations);
-  result.tokens_per_second = rank.tokens_per_second;
-  result.comm_formula_bytes = rank.comm_formula_bytes;
-  result.sample = std::move(rank.sample);
-  result.stopped_by = rank.stopped_by;
   for (auto next = usage.begin(); next != usage.end();) {
     Breakdown peak;
     for (std::int64_t& nbytes : peak.nbytes) nbytes = *next++;
@@ -64,7 +55,7 @@ RunResult run_training(const config::TrainConfig& config, const TokenData& data,
   });
   RunResult result;
   run_on_ranks(config, options.in_threads, [&](const Rank& rank) {
-    RankResult mine = RankTrainer(config, data, options, rank).run();
+    RunResult mine = RankTrainer(config, data, options, rank).run();
     const std::vector<std::int64_t> usage =
         gather(rank.group.get(), usage_of(mine), {"usage", Phase::none});
     // If ranks are threads, the result is that of rank 0.

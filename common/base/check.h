@@ -30,7 +30,7 @@ class InputError : public Error {
 };
 
 /// Another rank failed, or the ranks disagree, so this rank must stop. Contains the table of where
-/// each rank waits (see comm/hang_report.h).
+/// each rank waits (see comm/control_report.h).
 class Aborted : public Error {
  public:
   using Error::Error;

@@ -3,6 +3,8 @@
 /// The 16-bit floats: formats to store numbers in. Arithmetic on them is done in float32.
 #pragma once
 
+#include "base/host_device.h"
+
 #include <bit>
 #include <cstdint>
 #include <type_traits>
@@ -11,7 +13,15 @@ namespace fsdp {
 
 /// float64 to float32 such that rounding the result to 16 bits rounds `value` once: an inexact
 /// result is odd in its last bit, so it never lies in the middle between two 16-bit floats.
-float to_odd_float(double value);
+FSDP_HOST_DEVICE inline float rounded_to_odd(double value) {
+  const auto nearest = static_cast<float>(value);
+  const auto bits = bits_as<std::uint32_t>(nearest);
+  const bool is_exact = static_cast<double>(nearest) == value || value != value;
+  if (is_exact || (bits & 1U) != 0) return nearest;
+  // The neighbor toward the value is odd. Magnitudes are in the order of their bits.
+  const bool is_beyond = (static_cast<double>(nearest) > value) == (value > 0);
+  return bits_as<float>(is_beyond ? bits - 1 : bits + 1);
+}
 
 /// The upper half of a float32: its range with 8 bits of precision. Rounding to it changes a value
 /// by at most 2^-8 of itself.
@@ -26,7 +36,7 @@ struct BFloat16 {
     const std::uint32_t quiet_nan = (wide >> 16U) | 0x40U;
     bits = static_cast<std::uint16_t>((wide & 0x7FFFFFFFU) > 0x7F800000U ? quiet_nan : rounded);
   }
-  explicit BFloat16(double value) : BFloat16(to_odd_float(value)) {}
+  explicit BFloat16(double value) : BFloat16(rounded_to_odd(value)) {}
   /// Exact.
   explicit operator float() const {
     return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16U);
@@ -54,7 +64,7 @@ struct Float16 {
     result = magnitude > 0x7F800000U ? quiet_nan : result;
     bits = static_cast<std::uint16_t>(result | ((wide >> 16U) & 0x8000U));
   }
-  explicit Float16(double value) : Float16(to_odd_float(value)) {}
+  explicit Float16(double value) : Float16(rounded_to_odd(value)) {}
   explicit operator float() const {
     const std::uint32_t magnitude = bits & 0x7FFFU;
     const std::uint32_t normal = (magnitude << 13U) + (112U << 23U);

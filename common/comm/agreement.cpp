@@ -11,9 +11,6 @@
 namespace fsdp::control {
 namespace {
 
-/// Some milliseconds of asking, and nothing else.
-constexpr std::int64_t kPollsThatAreAWait = 100'000;
-
 std::vector<int> all_ranks(int world_size) {
   std::vector<int> ranks(static_cast<std::size_t>(world_size));
   std::iota(ranks.begin(), ranks.end(), 0);

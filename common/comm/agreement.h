@@ -21,10 +21,9 @@ namespace fsdp::control {
 ///
 /// A collective may move data when the last of its ranks has called it, and the calls match. So a
 /// rank can only wait for calls that other ranks have yet to make. This makes a hang visible: it is
-/// a chain of ranks in the wait-for graph (control_report.h). The chain can appear at three moments
-/// only, when a rank begins to wait, returns, or throws, and is looked for then. A rank that polls
-/// also counts as waiting: if a rank it needs has ended, or after a hundred thousand calls of
-/// is_done() in a row.
+/// a chain of ranks in the wait-for graph (control_report.h). The chain can appear when a rank
+/// begins to wait or returns, and is looked for then. A rank that polls also counts as waiting: if
+/// a rank it needs has ended, or after kPollsThatAreAWait calls of is_done() in a row.
 ///
 /// After a failure the world stops, for good and in all groups.
 ///

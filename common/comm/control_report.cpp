@@ -1,10 +1,11 @@
 #include "comm/control_report.h"
 
-#include "comm/hang_report.h"
-
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
+#include <utility>
 
 namespace fsdp::control {
 namespace {
@@ -69,18 +70,33 @@ std::string text_of(const RankState& state, const Group& group) {
   return "?";
 }
 
-RankStatus status(const std::vector<RankState>& ranks, const Group& group, std::size_t member,
-                  const Collective* call) {
+using Row = std::array<std::string, 6>;
+
+// `call`: what the member waits for in that group, or called last; null = nothing yet.
+Row row_of(const std::vector<RankState>& ranks, const Group& group, std::size_t member,
+           const Collective* call) {
   const int rank = group.members[member];
-  RankStatus line{.rank = rank};
-  line.state = text_of(state_of(ranks, rank), group);
-  if (call) {
-    line.sequence = call->sequence;
-    line.operation = name_of(call->op);
-    line.unit = to_string(call->label);
-    line.elements = call->numel;
-  }
-  return line;
+  const std::string label = call ? to_string(call->label) : "";
+  return {fmt::format("{}", rank),
+          call ? fmt::format("{}", call->sequence) : "-",
+          call ? std::string(name_of(call->op)) : "-",
+          label.empty() ? "-" : label,
+          call ? fmt::format("{}", call->numel) : "-",
+          text_of(state_of(ranks, rank), group)};
+}
+
+std::string text_of(std::vector<Row> rows) {
+  rows.insert(rows.begin(), {"rank", "seq", "operation", "unit", "elements", "state"});
+  std::array<std::size_t, 6> width{};
+  for (const Row& row : rows)
+    for (std::size_t column = 0; column < row.size(); ++column)
+      width[column] = std::max(width[column], row[column].size());
+
+  std::string text;
+  for (const Row& row : rows)
+    text += fmt::format("{:>{}}  {:>{}}  {:<{}}  {:<{}}  {:>{}}  {}\n", row[0], width[0], row[1],
+                        width[1], row[2], width[2], row[3], width[3], row[4], width[4], row[5]);
+  return text;
 }
 
 // What `member` was last seen at in `group`: what it waits for, else what it called last.
@@ -94,10 +110,10 @@ const Collective* last_seen(const std::vector<RankState>& ranks, const Group& gr
 }
 
 std::string table(const std::vector<RankState>& ranks, const Group& group) {
-  std::vector<RankStatus> lines;
+  std::vector<Row> rows;
   for (std::size_t member = 0; member < group.members.size(); ++member)
-    lines.push_back(status(ranks, group, member, last_seen(ranks, group, member)));
-  return hang_table(lines);
+    rows.push_back(row_of(ranks, group, member, last_seen(ranks, group, member)));
+  return text_of(std::move(rows));
 }
 
 }  // namespace
@@ -156,10 +172,10 @@ std::string tables(const std::vector<RankState>& ranks,
 }
 
 std::string table_of(const std::vector<RankState>& ranks, const Operation& operation) {
-  std::vector<RankStatus> lines;
+  std::vector<Row> rows;
   for (std::size_t member = 0; member < operation.calls.size(); ++member)
-    lines.push_back(status(ranks, *operation.group, member, &operation.calls[member]));
-  return hang_table(lines);
+    rows.push_back(row_of(ranks, *operation.group, member, &operation.calls[member]));
+  return text_of(std::move(rows));
 }
 
 }  // namespace fsdp::control

@@ -31,8 +31,12 @@ std::string explain(const std::vector<RankState>& ranks, const std::vector<int>&
 /// True if a rank has ended without calling `operation`, which needs it.
 bool can_never_finish(const std::vector<RankState>& ranks, const Operation& operation);
 
-/// The table of hang_report.h for every group with an unfinished collective (or for the first
-/// group, if there is none).
+/// A table of where each rank is, for every group with an unfinished collective (or for the first
+/// group, if there is none). The number is that of the collective it waits for, or called last:
+///
+///     rank  seq  operation       unit               elements  state
+///        0    4  all_gather      blocks.1/forward       1024  waits
+///        1    3  reduce_scatter  blocks.0/gradient       512  returned
 std::string tables(const std::vector<RankState>& ranks,
                    const std::vector<std::shared_ptr<Group>>& groups);
 

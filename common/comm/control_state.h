@@ -17,6 +17,10 @@ namespace fsdp::control {
 
 struct Group;
 
+/// A rank that has called is_done() so often in a row waits, although it does not say so: some
+/// milliseconds of asking, and nothing else.
+inline constexpr std::int64_t kPollsThatAreAWait = 100'000;
+
 /// What a rank passes to split().
 struct SplitChoice {
   int color = 0;

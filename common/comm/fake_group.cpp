@@ -1,12 +1,11 @@
 #include "comm/fake_group.h"
 
 #include "base/check.h"
+#include "comm/control_state.h"
 #include "device/context.h"
 
 namespace fsdp {
 namespace {
-
-constexpr std::int64_t kPatience = 100'000;  // questions
 
 /// Done when the virtual clock says so; waiting moves the clock there.
 class FakePending : public Work::Pending {
@@ -17,7 +16,7 @@ class FakePending : public Work::Pending {
     if (!clock_ || clock_->now() >= end_) return true;
     if (clock_->now() != asked_at_) times_asked_ = 0;
     asked_at_ = clock_->now();
-    FSDP_CHECK(++times_asked_ < kPatience,
+    FSDP_CHECK(++times_asked_ < control::kPollsThatAreAWait,
                "is_done() was called {} times at virtual time {} ns: only computing and wait() "
                "advance that clock, so this loop would never end",
                times_asked_, asked_at_);
@@ -42,7 +41,6 @@ class FakeBackend : public Backend {
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
-  std::string_view name() const override { return "fake"; }
   bool is_far() const override {
     const VirtualClock* clock = Context::current().clock();
     const int box = clock ? clock->model().ranks_per_box : 0;
@@ -54,7 +52,7 @@ class FakeBackend : public Backend {
     VirtualClock* clock = Context::current().clock();
     const std::int64_t nbytes = received_bytes(call.op, call.numel, size_of(call.dtype), size_);
     const std::int64_t end =
-        clock ? clock->start_collective(size_, nbytes, is_far(), call.ready) : 0;
+        clock ? clock->start_collective(size_, nbytes, is_far(), call.ready_at) : 0;
     return std::make_unique<FakePending>(clock, end);
   }
 

@@ -1,7 +1,6 @@
 #include "comm/process_group.h"
 
 #include "base/check.h"
-#include "comm/collective_checks.h"
 
 #include <algorithm>
 #include <utility>
@@ -25,6 +24,54 @@ std::shared_ptr<const DeviceOperands> operands_of(Context& context) {
 const void* this_thread() {
   static thread_local const char token = 0;
   return &token;
+}
+
+// What every rank checks of its own call, by the same rule: a wrong call is an error everywhere.
+
+void check_operand(CollectiveOp op, std::string_view name, const Tensor& tensor) {
+  FSDP_CHECK(tensor.is_defined(), "{}: `{}` is an undefined tensor", name_of(op), name);
+  FSDP_CHECK(tensor.is_contiguous(),
+             "{}: `{}` of shape {} is not contiguous; a collective moves one run of bytes",
+             name_of(op), name, to_string(tensor.shape()));
+  const DeviceType type = tensor.device().type;
+  FSDP_CHECK(type != DeviceType::meta,
+             "{}: `{}` is on {}, which this build cannot communicate from", name_of(op), name,
+             to_string(tensor.device()));
+  FSDP_CHECK(!tensor.device().is_host(),
+             "{}: `{}` is on {}, in host memory, which collectives do not reach; copy it to the "
+             "device first (gather_input() of tensor/cast.h does)",
+             name_of(op), name, to_string(tensor.device()));
+}
+
+void check_alike(CollectiveOp op, const Tensor& out, const Tensor& in) {
+  FSDP_CHECK(out.dtype() == in.dtype(), "{}: `out` is {} but `in` is {}", name_of(op),
+             name_of(out.dtype()), name_of(in.dtype()));
+  FSDP_CHECK(out.device() == in.device(), "{}: `out` is on {} but `in` is on {}", name_of(op),
+             to_string(out.device()), to_string(in.device()));
+}
+
+void check_reducible(CollectiveOp op, ReduceOp reduce, DType dtype) {
+  FSDP_CHECK(reduce == ReduceOp::sum || is_floating(dtype),
+             "{}: an average of {} would be rounded; use ReduceOp::sum", name_of(op),
+             name_of(dtype));
+}
+
+void check_root(CollectiveOp op, int root, int size) {
+  FSDP_CHECK(root >= 0 && root < size, "{}: root {} is not a rank of a group of {}", name_of(op),
+             root, size);
+}
+
+// In place, `small` may be exactly the elements of `large` from `begin` on. Both have one dtype.
+// Otherwise one rank overwrites what another has yet to read.
+void check_overlap(CollectiveOp op, const Tensor& large, const Tensor& small, std::int64_t begin) {
+  if (large.storage() != small.storage()) return;
+  const std::int64_t a = large.offset(), b = small.offset();
+  if (b + small.numel() <= a || a + large.numel() <= b) return;
+  FSDP_CHECK(
+      b == a + begin,
+      "{}: `in` and `out` overlap: they share a storage at elements {} and {}; in place, the "
+      "smaller one must begin at element {}",
+      name_of(op), a, b, a + begin);
 }
 
 }  // namespace
@@ -170,7 +217,7 @@ Work ProcessGroup::barrier(Label label) {
 
 std::shared_ptr<ProcessGroup> ProcessGroup::split(int color, int key) {
   check_caller(CollectiveOp::split, {});
-  return std::make_shared<ProcessGroup>(backend_->split(color, key, sequence_++));
+  return part(backend_->split(color, key, sequence_++));
 }
 
 std::shared_ptr<ProcessGroup> ProcessGroup::split_contiguous(int group_size) {
@@ -187,7 +234,13 @@ std::shared_ptr<ProcessGroup> ProcessGroup::split_regular(int count, int stride)
   FSDP_CHECK(count >= 1 && size_ % (count * stride) == 0,
              "{} ranks cannot be split into groups of {}", size_, count);
   check_caller(CollectiveOp::split, {});
-  return std::make_shared<ProcessGroup>(backend_->split_regular(count, stride, sequence_++));
+  return part(backend_->split_regular(count, stride, sequence_++));
+}
+
+std::shared_ptr<ProcessGroup> ProcessGroup::part(std::shared_ptr<Backend> backend) const {
+  auto made = std::make_shared<ProcessGroup>(std::move(backend));
+  made->received_ = received_;
+  return made;
 }
 
 void ProcessGroup::check_caller(CollectiveOp op, const Label& label) const {
@@ -203,7 +256,7 @@ Work ProcessGroup::issue(Collective call, const std::vector<Tensor>& tensors) {
   leases.reserve(tensors.size());
   for (const Tensor& tensor : tensors) {
     leases.emplace_back(tensor.storage());
-    call.ready = std::max(call.ready, tensor.storage()->ready());
+    call.ready_at = std::max(call.ready_at, tensor.storage()->ready());
   }
   if (!tensors.empty() && tensors.front().device().type == DeviceType::cuda) {
     call.on_device = operands_of(Context::current());
@@ -215,12 +268,13 @@ Work ProcessGroup::issue(Collective call, const std::vector<Tensor>& tensors) {
               .name = std::string(name_of(call.op)),
               .phase = call.label.phase};
   event.nbytes = received_bytes(call.op, call.numel, size_of(call.dtype), size_);
+  *received_ += event.nbytes;
   event.sequence = call.sequence;
   event.ranks = size_;
   event.is_far = backend_->is_far();
   Event waited = event;
   waited.kind = EventKind::wait;
-  event.ready = call.ready;
+  event.ready = call.ready_at;
 
   Context::current().record(std::move(event));
   return Work(backend_->start(call), std::move(leases), std::move(waited));

@@ -59,7 +59,7 @@ struct Collective {
   int root = -1;
   Label label{};
   std::int64_t sequence = 0;  ///< number of this call in its group, from 0
-  std::int64_t ready = 0;     ///< virtual time at which the operands are there (Storage::ready)
+  std::int64_t ready_at = 0;  ///< virtual time at which the operands are there (Storage::ready)
   std::shared_ptr<const DeviceOperands> on_device{};  ///< null: bytes of the host
 };
 
@@ -131,7 +131,6 @@ class Backend {
   /// color.
   virtual std::shared_ptr<Backend> split_regular(int count, int stride, std::int64_t sequence);
   virtual void abort(const std::string& reason) = 0;
-  virtual std::string_view name() const = 0;  ///< "threads", "processes", "fake"
   /// On a virtual clock: whether the ranks are in several boxes of the modeled machine.
   virtual bool is_far() const { return false; }
 };
@@ -207,14 +206,20 @@ class ProcessGroup {
   /// then its peers fail too, instead of hanging. The first reason stays.
   void abort(const std::string& reason) { backend_->abort(reason); }
 
+  /// Bytes that this rank has received in this group and all that it shares a first group with, by
+  /// splits: one sum, as received_bytes() counts each collective when it is issued.
+  std::int64_t total_received() const { return *received_; }
+
   Backend& backend() { return *backend_; }
 
  private:
   void check_caller(CollectiveOp op, const Label& label) const;
   Work issue(Collective call, const std::vector<Tensor>& tensors);
   std::shared_ptr<ProcessGroup> split_regular(int count, int stride);
+  std::shared_ptr<ProcessGroup> part(std::shared_ptr<Backend> backend) const;
 
   std::shared_ptr<Backend> backend_;
+  std::shared_ptr<std::int64_t> received_ = std::make_shared<std::int64_t>(0);  // shared by splits
   int rank_;
   int size_;
   const void* thread_;  // that made it: see check_caller()
@@ -222,5 +227,10 @@ class ProcessGroup {
   MakeReplicaSum make_replica_sum_;
   std::int64_t sequence_ = 0;
 };
+
+/// For what wants a share of a group that lives longer than it: the caller's.
+inline std::shared_ptr<ProcessGroup> borrowed(ProcessGroup& group) {
+  return {&group, [](ProcessGroup*) {}};
+}
 
 }  // namespace fsdp

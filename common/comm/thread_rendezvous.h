@@ -6,6 +6,7 @@
 
 #include "comm/agreement.h"
 #include "comm/device_plane.h"
+#include "comm/process_group.h"
 #include "comm/transfer.h"
 
 #include <chrono>
@@ -141,5 +142,9 @@ class Rendezvous : private control::Agreement::Listener {
   std::condition_variable work_or_close_;
   std::vector<std::thread> threads_;
 };
+
+/// The backend of member `member` of `group`. Used from that rank's thread only.
+std::shared_ptr<Backend> make_backend(std::shared_ptr<Rendezvous> rendezvous,
+                                      std::shared_ptr<Group> group, int member);
 
 }  // namespace fsdp::threads

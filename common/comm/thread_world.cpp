@@ -4,7 +4,6 @@
 #include "base/thread_start.h"
 #include "comm/rank_body.h"
 #include "comm/rank_error.h"
-#include "comm/thread_backend.h"
 #include "comm/thread_rendezvous.h"
 
 #include <cxxabi.h>

@@ -29,7 +29,7 @@ class Transfer {
   virtual void run(std::int64_t chunk) = 0;
   /// After the last chunk: what the next use of the operands of group rank `member` must wait for,
   /// if that is work of a device. Null: nothing, the data has moved.
-  virtual const StreamEvent* ended(int member) const {
+  virtual const StreamEvent* end_event(int member) const {
     static_cast<void>(member);
     return nullptr;
   }

@@ -30,7 +30,7 @@ void in_every_process(const std::function<void()>& body);
 /// did something together: then process 0 alone need print it.
 bool is_known_to_all_processes(const std::string& message);
 
-/// Wraps a rank's backend, e.g. in a recorder or a throttled link.
+/// Wraps a rank's backend in one that records, delays or fails, as tests do.
 using Decorator = std::function<std::shared_ptr<Backend>(std::shared_ptr<Backend>)>;
 
 struct RankOptions {
@@ -60,7 +60,7 @@ struct RankOptions {
 /// stays: InputError, Error, …, and the common ones of std. An exception of any other type is
 /// rethrown unchanged (other processes than its own get its message).
 ///
-/// These failures end every rank at once, with the table of hang_report.h in the message:
+/// These failures end every rank at once, with the table of control_report.h in the message:
 ///   - ranks disagree at a sequence number (operation, dtype, elements, reduce op, root, label)
 ///   - a rank throws                          Aborted: rank 1: what it threw
 ///   - a rank ends its own thread (pthread_exit): as if it threw, but a process ends at once, and

@@ -8,6 +8,10 @@
 
 namespace fsdp::nn {
 
+std::shared_ptr<Linear> make_linear(std::int64_t in, std::int64_t out, const InitSpec& init) {
+  return std::make_shared<Linear>(Linear::Options{.in = in, .out = out, .init = init});
+}
+
 Linear::Linear(const Options& options) {
   FSDP_CHECK(options.in > 0 && options.out > 0, "Linear: in = {} and out = {} must be positive",
              options.in, options.out);
@@ -81,16 +85,12 @@ Attention::Attention(const Options& options, std::shared_ptr<RotaryTables> rotar
     : options_(options), rotary_(std::move(rotary)) {
   FSDP_CHECK(options.heads > 0 && options.kv_heads > 0 && options.heads % options.kv_heads == 0,
              "Attention: {} key/value heads must divide {} heads", options.kv_heads, options.heads);
-  auto projection = [](std::int64_t in, std::int64_t out, const InitSpec& init) {
-    return std::make_shared<Linear>(
-        Linear::Options{.in = in, .out = out, .bias = false, .init = init});
-  };
   const std::int64_t q_width = options.heads * options.head_width;
   const std::int64_t kv_width = options.kv_heads * options.head_width;
-  q_ = register_child("q_proj", projection(options.width, q_width, options.init));
-  k_ = register_child("k_proj", projection(options.width, kv_width, options.init));
-  v_ = register_child("v_proj", projection(options.width, kv_width, options.init));
-  o_ = register_child("o_proj", projection(q_width, options.width, options.output_init));
+  q_ = register_child("q_proj", make_linear(options.width, q_width, options.init));
+  k_ = register_child("k_proj", make_linear(options.width, kv_width, options.init));
+  v_ = register_child("v_proj", make_linear(options.width, kv_width, options.init));
+  o_ = register_child("o_proj", make_linear(q_width, options.width, options.output_init));
 }
 
 void Attention::set_past(KeyValues* past) {
@@ -118,13 +118,9 @@ Variable Attention::forward(const Variable& x) {
 }
 
 SwiGlu::SwiGlu(std::int64_t width, std::int64_t ffn_width, InitSpec init, InitSpec output_init) {
-  auto projection = [](std::int64_t in, std::int64_t out, const InitSpec& spec) {
-    return std::make_shared<Linear>(
-        Linear::Options{.in = in, .out = out, .bias = false, .init = spec});
-  };
-  gate_ = register_child("gate_proj", projection(width, ffn_width, init));
-  up_ = register_child("up_proj", projection(width, ffn_width, init));
-  down_ = register_child("down_proj", projection(ffn_width, width, output_init));
+  gate_ = register_child("gate_proj", make_linear(width, ffn_width, init));
+  up_ = register_child("up_proj", make_linear(width, ffn_width, init));
+  down_ = register_child("down_proj", make_linear(ffn_width, width, output_init));
 }
 
 Variable SwiGlu::forward(const Variable& x) {

@@ -35,6 +35,9 @@ class Linear : public Module {
   std::shared_ptr<Module> branch_;  // null: none
 };
 
+/// One without a bias.
+std::shared_ptr<Linear> make_linear(std::int64_t in, std::int64_t out, const InitSpec& init);
+
 /// y (B, T, d) = weight (V, d) at tokens (B, T) int32. The row of the token `padding` (-1: there is
 /// none) begins with zeros, and gets no gradient from here. Source: torch.nn.Embedding.
 class Embedding : public Module {

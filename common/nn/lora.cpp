@@ -29,12 +29,8 @@ void freeze(Module& model, const std::optional<DType>& dtype) {
 LoraBranch::LoraBranch(const Linear& base, std::int64_t rank, double scale) : scale_(scale) {
   const std::int64_t out = base.weight().shape()[0], in = base.weight().shape()[1];
   const double bound = 1 / std::sqrt(static_cast<double>(in));
-  const auto linear_of = [](std::int64_t from, std::int64_t to, const InitSpec& init) {
-    return std::make_shared<Linear>(
-        Linear::Options{.in = from, .out = to, .bias = false, .init = init});
-  };
-  a_ = register_child("lora_A", linear_of(in, rank, InitSpec::uniform(-bound, bound)));
-  b_ = register_child("lora_B", linear_of(rank, out, InitSpec::zeros()));
+  a_ = register_child("lora_A", make_linear(in, rank, InitSpec::uniform(-bound, bound)));
+  b_ = register_child("lora_B", make_linear(rank, out, InitSpec::zeros()));
 }
 
 // Scaled where it is smallest.

@@ -129,8 +129,8 @@ class Module {
   std::int64_t parameter_count();
   Module* find(std::string_view path);  ///< null if there is none
 
-  /// Replaces all parameters and buffers of the tree by copies of another floating type, for checks
-  /// in float64.
+  /// Replaces all parameters and buffers of the tree by copies of another floating type. Tests do
+  /// so, to check in float64.
   void convert(DType dtype);
 
   /// Fills this module's own buffers. If they are not allocated, it first allocates them on the

@@ -211,11 +211,8 @@ Head::Head(const TransformerConfig& config, Variable tied) : tied_(std::move(tie
     register_shared_parameter("lm_head.weight", tied_);
   } else {
     lm_head_ = register_child("lm_head",
-                              std::make_shared<Linear>(Linear::Options{
-                                  .in = config.hidden_size,
-                                  .out = config.vocab_size,
-                                  .bias = false,
-                                  .init = InitSpec::truncated_normal(config.initializer_range)}));
+                              make_linear(config.hidden_size, config.vocab_size,
+                                          InitSpec::truncated_normal(config.initializer_range)));
   }
 }
 

@@ -67,7 +67,7 @@ void LocalGradients::compress_and_push(Entry& entry, const Tensor& leaf) const {
   Tensor sent = leaf;
   if (plan_.micro_steps_per_reduction > 1) {
     entry.micro_batches.push(leaf);
-    if (micro_step_ % plan_.micro_steps_per_reduction != 0) return;
+    if (!plan_.ends_reduction(micro_step_ - 1)) return;
     sent = entry.micro_batches.fold();
   }
   entry.accumulator.push(recast(recast(sent, *compression_), entry.reduce_dtype));

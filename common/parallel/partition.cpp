@@ -72,10 +72,10 @@ std::vector<OwnedSlice> divide(optim::Partition how, const std::vector<std::int6
                   world_size);
 }
 
-std::int64_t load_of(const std::vector<OwnedSlice>& slices, int rank) {
-  std::int64_t load = 0;
-  for (const OwnedSlice& slice : slices) load += slice.owner == rank ? slice.numel : 0;
-  return load;
+std::vector<std::int64_t> loads_of(const std::vector<OwnedSlice>& slices, int world_size) {
+  std::vector<std::int64_t> loads(static_cast<std::size_t>(world_size));
+  for (const OwnedSlice& each : slices) loads[static_cast<std::size_t>(each.owner)] += each.numel;
+  return loads;
 }
 
 std::vector<std::vector<OwnedSlice>> travel_groups(const std::vector<OwnedSlice>& slices,

@@ -26,8 +26,8 @@ struct OwnedSlice {
 std::vector<OwnedSlice> divide(optim::Partition how, const std::vector<std::int64_t>& numels,
                                int world_size);
 
-/// The elements that `rank` owns.
-std::int64_t load_of(const std::vector<OwnedSlice>& slices, int rank);
+/// The elements that each rank owns, by rank.
+std::vector<std::int64_t> loads_of(const std::vector<OwnedSlice>& slices, int world_size);
 
 /// Slices that travel together: neighbors of one owner and one dtype, up to `most_bytes` (0, or a
 /// slice larger than that: by itself). `dtypes`: of each parameter, in which it travels. Last

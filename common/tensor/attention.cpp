@@ -40,20 +40,17 @@ void attention(const Tensor& out, const Tensor& lse, const Tensor& q, const Tens
   args.expect_wide("lse", lse, {e.batch, e.heads, e.queries});
   const auto elements = static_cast<double>(2 * q.numel() + 2 * k.numel() + lse.numel());
   if (is_accelerated(args.device())) return accelerated<attention>(out, lse, q, k, v);
-  dispatch(args.device(), cost_of(flops_of(e, 2), elements, args.dtype()), [&] {
-    dispatch_floating(args.dtype(), [&]<class T>(T) {
-      e.tile = attention_tiles::tile_for(e.width, sizeof(Wide<T>));
-      const attention_tiles::ForwardArrays<T> arrays{out.data<T>(), lse.data<Wide<T>>(),
-                                                     q.data<T>(), k.data<T>(), v.data<T>()};
-      const std::int64_t end = (e.length + e.tile - 1) / e.tile;
-      const std::int64_t tiles = end - e.first_query() / e.tile;
-      const std::int64_t heads = e.batch * e.heads;
-      Context::current().pool().for_each(heads * tiles, [&](std::int64_t piece,
-                                                            std::byte* scratch) {
-        // Head by head, so that its keys and values are still cached; the longest tile first.
-        const std::int64_t head = piece / tiles, tile = end - 1 - piece % tiles;
-        attention_tiles::forward(e, arrays, head / e.heads, head % e.heads, tile * e.tile, scratch);
-      });
+  args.compute(flops_of(e, 2), elements, [&]<class T>(T) {
+    e.tile = attention_tiles::tile_for(e.width, sizeof(Wide<T>));
+    const attention_tiles::ForwardArrays<T> arrays{out.data<T>(), lse.data<Wide<T>>(), q.data<T>(),
+                                                   k.data<T>(), v.data<T>()};
+    const std::int64_t end = (e.length + e.tile - 1) / e.tile;
+    const std::int64_t tiles = end - e.first_query() / e.tile;
+    const std::int64_t heads = e.batch * e.heads;
+    Context::current().pool().for_each(heads * tiles, [&](std::int64_t piece, std::byte* scratch) {
+      // Head by head, so that its keys and values are still cached; the longest tile first.
+      const std::int64_t head = piece / tiles, tile = end - 1 - piece % tiles;
+      attention_tiles::forward(e, arrays, head / e.heads, head % e.heads, tile * e.tile, scratch);
     });
   });
 }
@@ -72,17 +69,15 @@ void attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, co
   const auto elements = static_cast<double>(4 * q.numel() + 4 * k.numel() + lse.numel());
   if (is_accelerated(args.device()))
     return accelerated<attention_backward>(dq, dk, dv, dout, out, lse, q, k, v);
-  dispatch(args.device(), cost_of(flops_of(e, 5), elements, args.dtype()), [&] {
-    dispatch_floating(args.dtype(), [&]<class T>(T) {
-      e.tile = attention_tiles::tile_for(e.width, sizeof(Wide<T>));
-      const attention_tiles::BackwardArrays<T> arrays{
-          dq.data<T>(),        dk.data<T>(), dv.data<T>(), dout.data<T>(), out.data<T>(),
-          lse.data<Wide<T>>(), q.data<T>(),  k.data<T>(),  v.data<T>()};
-      Context::current().pool().for_each(
-          e.batch * e.kv_heads, [&](std::int64_t piece, std::byte* scratch) {
-            attention_tiles::backward(e, arrays, piece / e.kv_heads, piece % e.kv_heads, scratch);
-          });
-    });
+  args.compute(flops_of(e, 5), elements, [&]<class T>(T) {
+    e.tile = attention_tiles::tile_for(e.width, sizeof(Wide<T>));
+    const attention_tiles::BackwardArrays<T> arrays{
+        dq.data<T>(),        dk.data<T>(), dv.data<T>(), dout.data<T>(), out.data<T>(),
+        lse.data<Wide<T>>(), q.data<T>(),  k.data<T>(),  v.data<T>()};
+    Context::current().pool().for_each(
+        e.batch * e.kv_heads, [&](std::int64_t piece, std::byte* scratch) {
+          attention_tiles::backward(e, arrays, piece / e.kv_heads, piece % e.kv_heads, scratch);
+        });
   });
 }
 

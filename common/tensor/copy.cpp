@@ -12,25 +12,6 @@
 namespace fsdp::ops {
 namespace {
 
-template <class Body>
-void dispatch_any(DType dtype, Body&& body) {
-  switch (dtype) {
-    case DType::float32:
-      return body(float{});
-    case DType::float64:
-      return body(double{});
-    case DType::int32:
-      return body(std::int32_t{});
-    case DType::int64:
-      return body(std::int64_t{});
-    case DType::bfloat16:
-      return body(BFloat16{});
-    case DType::float16:
-      return body(Float16{});
-  }
-  fail("no kernel for {}", name_of(dtype));
-}
-
 void check_pair(const char* op, const Tensor& a, const Tensor& b) {
   FSDP_CHECK(a.is_defined() && b.is_defined(), "{}: undefined tensor", op);
   FSDP_CHECK(a.shape() == b.shape(), "{}: shapes {} and {} differ", op, to_string(a.shape()),
@@ -197,17 +178,15 @@ bool all_finite(const Tensor& a) {
   args.expect_like("a", a, a.shape());
   if (is_accelerated(args.device())) return accelerated<all_finite>(a);
   std::atomic<bool> finite{true};
-  dispatch(args.device(), cost_of(0, static_cast<double>(a.numel()), args.dtype()), [&] {
-    dispatch_floating(args.dtype(), [&]<class T>(T) {
-      const T* x = a.data<T>();
-      parallel_ranges(a.numel(), 4 * kGrain, [&](std::int64_t begin, std::int64_t end, std::byte*) {
-        bool here = true;
-        for (std::int64_t i = begin; i < end; ++i) {
-          const auto value = static_cast<Wide<T>>(x[i]);
-          here &= (value - value == 0);  // NOLINT(misc-redundant-expression): inf - inf is NaN
-        }
-        if (!here) finite = false;
-      });
+  args.compute(0, static_cast<double>(a.numel()), [&]<class T>(T) {
+    const T* x = a.data<T>();
+    parallel_ranges(a.numel(), 4 * kGrain, [&](std::int64_t begin, std::int64_t end, std::byte*) {
+      bool here = true;
+      for (std::int64_t i = begin; i < end; ++i) {
+        const auto value = static_cast<Wide<T>>(x[i]);
+        here &= (value - value == 0);  // NOLINT(misc-redundant-expression): inf - inf is NaN
+      }
+      if (!here) finite = false;
     });
   });
   return finite;

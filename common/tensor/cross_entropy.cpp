@@ -77,26 +77,22 @@ void cross_entropy(const Tensor& loss, const Tensor& lse, const Tensor& logits,
   FSDP_CHECK(rows > 0, "cross_entropy: there are no rows to average over");
   if (is_accelerated(args.device())) return accelerated<cross_entropy>(loss, lse, logits, targets);
   const auto n = static_cast<double>(logits.numel());
-  dispatch(args.device(), cost_of(15 * n, n, args.dtype()), [&] {
+  args.compute(15 * n, n, [&]<class T>(T) {
     const std::int32_t* target = targets.data<std::int32_t>();
     const std::int64_t counted = check_targets("cross_entropy", target, rows, width);
-    dispatch_floating(args.dtype(), [&]<class T>(T) {
-      const T* x = logits.data<T>();
-      auto* log_sum = lse.data<Wide<T>>();
-      parallel_ranges(rows, row_grain(width),
-                      [=](std::int64_t begin, std::int64_t end, std::byte*) {
-                        for (std::int64_t r = begin; r < end; ++r)
-                          log_sum[r] = log_sum_exp(x + r * width, width);
-                      });
-      double total = 0;
-      for (std::int64_t r = 0; r < rows; ++r) {
-        if (target[r] == kIgnoredTarget) continue;
-        total += static_cast<double>(log_sum[r]) -
-                 static_cast<double>(static_cast<Wide<T>>(x[r * width + target[r]]));
-      }
-      *loss.data<Wide<T>>() =
-          static_cast<Wide<T>>(counted == 0 ? 0 : total / static_cast<double>(counted));
+    const T* x = logits.data<T>();
+    auto* log_sum = lse.data<Wide<T>>();
+    parallel_ranges(rows, row_grain(width), [=](std::int64_t begin, std::int64_t end, std::byte*) {
+      for (std::int64_t r = begin; r < end; ++r) log_sum[r] = log_sum_exp(x + r * width, width);
     });
+    double total = 0;
+    for (std::int64_t r = 0; r < rows; ++r) {
+      if (target[r] == kIgnoredTarget) continue;
+      total += static_cast<double>(log_sum[r]) -
+               static_cast<double>(static_cast<Wide<T>>(x[r * width + target[r]]));
+    }
+    *loss.data<Wide<T>>() =
+        static_cast<Wide<T>>(counted == 0 ? 0 : total / static_cast<double>(counted));
   });
 }
 
@@ -112,37 +108,34 @@ void cross_entropy_backward(const Tensor& dlogits, const Tensor& dloss, const Te
   if (is_accelerated(args.device()))
     return accelerated<cross_entropy_backward>(dlogits, dloss, logits, targets, lse);
   const auto n = static_cast<double>(logits.numel());
-  dispatch(args.device(), cost_of(12 * n, 2 * n, args.dtype()), [&] {
+  args.compute(12 * n, 2 * n, [&]<class T>(T) {
     const std::int32_t* target = targets.data<std::int32_t>();
     const std::int64_t counted = check_targets("cross_entropy_backward", target, rows, width);
-    dispatch_floating(args.dtype(), [&]<class T>(T) {
-      const T* x = logits.data<T>();
-      const auto* log_sum = lse.data<Wide<T>>();
-      T* dx = dlogits.data<T>();
-      const Wide<T> factor =
-          counted == 0 ? 0 : *dloss.data<Wide<T>>() / static_cast<Wide<T>>(counted);
-      const simd::Vec<T> by = simd::splat<T>(factor);
-      parallel_ranges(
-          rows, row_grain(width), [=](std::int64_t begin, std::int64_t end, std::byte*) {
-            for (std::int64_t r = begin; r < end; ++r) {
-              const T* from = x + r * width;
-              T* to = dx + r * width;
-              if (target[r] == kIgnoredTarget) {
-                std::fill_n(to, width, static_cast<T>(0.0F));
-                continue;
-              }
-              const simd::Vec<T> shift = simd::splat<T>(log_sum[r]);
-              const auto weighted = [=](std::int64_t j, auto count) {
-                return simd::exp_of_negative<T>(simd::load_n<T>(from + j, count) - shift) * by;
-              };
-              // Before its logit is overwritten, if dlogits lie over logits.
-              const Wide<T> of_target = weighted(target[r], std::int64_t{1})[0];
-              simd::for_lanes<T>(width, [=](std::int64_t j, auto count) {
-                simd::store_n<T>(to + j, weighted(j, count), count);
-              });
-              to[target[r]] = static_cast<T>(of_target - factor);
-            }
-          });
+    const T* x = logits.data<T>();
+    const auto* log_sum = lse.data<Wide<T>>();
+    T* dx = dlogits.data<T>();
+    const Wide<T> factor =
+        counted == 0 ? 0 : *dloss.data<Wide<T>>() / static_cast<Wide<T>>(counted);
+    const simd::Vec<T> by = simd::splat<T>(factor);
+    parallel_ranges(rows, row_grain(width), [=](std::int64_t begin, std::int64_t end, std::byte*) {
+      for (std::int64_t r = begin; r < end; ++r) {
+        const T* from = x + r * width;
+        T* to = dx + r * width;
+        if (target[r] == kIgnoredTarget) {
+          std::fill_n(to, width, static_cast<T>(0.0F));
+          continue;
+        }
+        const simd::Vec<T> shift = simd::splat<T>(log_sum[r]);
+        const auto weighted = [=](std::int64_t j, auto count) {
+          return simd::exp_of_negative<T>(simd::load_n<T>(from + j, count) - shift) * by;
+        };
+        // Before its logit is overwritten, if dlogits lie over logits.
+        const Wide<T> of_target = weighted(target[r], std::int64_t{1})[0];
+        simd::for_lanes<T>(width, [=](std::int64_t j, auto count) {
+          simd::store_n<T>(to + j, weighted(j, count), count);
+        });
+        to[target[r]] = static_cast<T>(of_target - factor);
+      }
     });
   });
 }

@@ -58,4 +58,12 @@ void dispatch_floating(DType dtype, Body&& body) {
   }
 }
 
+/// The same for every element type.
+template <class Body>
+void dispatch_any(DType dtype, Body&& body) {
+  if (dtype == DType::int32) return body(std::int32_t{});
+  if (dtype == DType::int64) return body(std::int64_t{});
+  dispatch_floating(dtype, body);
+}
+
 }  // namespace fsdp

@@ -36,13 +36,11 @@ void add(const Tensor& out, const Tensor& a, const Tensor& b) {
   args.expect_like("a", a, out.shape()).expect_like("b", b, out.shape());
   if (is_accelerated(args.device())) return accelerated<add>(out, a, b);
   const auto n = static_cast<double>(out.numel());
-  dispatch(args.device(), cost_of(n, 3 * n, args.dtype()), [&] {
-    dispatch_floating(args.dtype(), [&]<class T>(T) {
-      const T* x = a.data<T>();
-      const T* y = b.data<T>();
-      map(out.data<T>(), out.numel(), [=](std::int64_t i, auto count) {
-        return simd::load_n<T>(x + i, count) + simd::load_n<T>(y + i, count);
-      });
+  args.compute(n, 3 * n, [&]<class T>(T) {
+    const T* x = a.data<T>();
+    const T* y = b.data<T>();
+    map(out.data<T>(), out.numel(), [=](std::int64_t i, auto count) {
+      return simd::load_n<T>(x + i, count) + simd::load_n<T>(y + i, count);
     });
   });
 }
@@ -53,13 +51,11 @@ void multiply(const Tensor& out, const Tensor& a, const Tensor& b, Write write) 
   args.expect_like("a", a, out.shape()).expect_like("b", b, out.shape());
   if (is_accelerated(args.device())) return accelerated<multiply>(out, a, b, write);
   const auto n = static_cast<double>(out.numel());
-  dispatch(args.device(), cost_of(n, 3 * n, args.dtype()), [&] {
-    dispatch_floating(args.dtype(), [&]<class T>(T) {
-      const T* x = a.data<T>();
-      const T* y = b.data<T>();
-      map(out.data<T>(), out.numel(), write, [=](std::int64_t i, auto count) {
-        return simd::load_n<T>(x + i, count) * simd::load_n<T>(y + i, count);
-      });
+  args.compute(n, 3 * n, [&]<class T>(T) {
+    const T* x = a.data<T>();
+    const T* y = b.data<T>();
+    map(out.data<T>(), out.numel(), write, [=](std::int64_t i, auto count) {
+      return simd::load_n<T>(x + i, count) * simd::load_n<T>(y + i, count);
     });
   });
 }
@@ -69,12 +65,10 @@ void write(const Tensor& out, const Tensor& in, Write write) {
   args.expect_like("out", out, out.shape()).expect_like("in", in, out.shape());
   if (is_accelerated(args.device())) return accelerated<ops::write>(out, in, write);
   const auto n = static_cast<double>(out.numel());
-  dispatch(args.device(), cost_of(n, 3 * n, args.dtype()), [&] {
-    dispatch_floating(args.dtype(), [&]<class T>(T) {
-      const T* x = in.data<T>();
-      map(out.data<T>(), out.numel(), write,
-          [=](std::int64_t i, auto count) { return simd::load_n<T>(x + i, count); });
-    });
+  args.compute(n, 3 * n, [&]<class T>(T) {
+    const T* x = in.data<T>();
+    map(out.data<T>(), out.numel(), write,
+        [=](std::int64_t i, auto count) { return simd::load_n<T>(x + i, count); });
   });
 }
 
@@ -84,13 +78,11 @@ void scale(const Tensor& out, double factor) {
   if (factor == 1) return;
   if (is_accelerated(args.device())) return accelerated<scale>(out, factor);
   const auto n = static_cast<double>(out.numel());
-  dispatch(args.device(), cost_of(n, 2 * n, args.dtype()), [&] {
-    dispatch_floating(args.dtype(), [&]<class T>(T) {
-      T* x = out.data<T>();
-      const simd::Vec<T> by = simd::splat<T>(static_cast<Wide<T>>(factor));
-      map(x, out.numel(),
-          [=](std::int64_t i, auto count) { return simd::load_n<T>(x + i, count) * by; });
-    });
+  args.compute(n, 2 * n, [&]<class T>(T) {
+    T* x = out.data<T>();
+    const simd::Vec<T> by = simd::splat<T>(static_cast<Wide<T>>(factor));
+    map(x, out.numel(),
+        [=](std::int64_t i, auto count) { return simd::load_n<T>(x + i, count) * by; });
   });
 }
 
@@ -108,20 +100,17 @@ void add_row(const Tensor& out, const Tensor& row) {
   args.expect("out", out, {rows, width}).expect("row", row, {width});
   if (is_accelerated(args.device())) return accelerated<add_row>(out, row);
   const auto n = static_cast<double>(out.numel());
-  dispatch(args.device(), cost_of(n, 2 * n, args.dtype()), [&] {
-    dispatch_floating(args.dtype(), [&]<class T>(T) {
-      T* x = out.data<T>();
-      const T* y = row.data<T>();
-      parallel_ranges(
-          rows, row_grain(width), [&](std::int64_t begin, std::int64_t end, std::byte*) {
-            for (std::int64_t r = begin; r < end; ++r) {
-              T* to = x + r * width;
-              simd::for_lanes<T>(width, [=](std::int64_t j, auto count) {
-                const auto sum = simd::load_n<T>(to + j, count) + simd::load_n<T>(y + j, count);
-                simd::store_n<T>(to + j, sum, count);
-              });
-            }
-          });
+  args.compute(n, 2 * n, [&]<class T>(T) {
+    T* x = out.data<T>();
+    const T* y = row.data<T>();
+    parallel_ranges(rows, row_grain(width), [&](std::int64_t begin, std::int64_t end, std::byte*) {
+      for (std::int64_t r = begin; r < end; ++r) {
+        T* to = x + r * width;
+        simd::for_lanes<T>(width, [=](std::int64_t j, auto count) {
+          const auto sum = simd::load_n<T>(to + j, count) + simd::load_n<T>(y + j, count);
+          simd::store_n<T>(to + j, sum, count);
+        });
+      }
     });
   });
 }
@@ -131,13 +120,11 @@ void relu(const Tensor& out, const Tensor& in) {
   args.expect_like("out", out, out.shape()).expect_like("in", in, out.shape());
   if (is_accelerated(args.device())) return accelerated<relu>(out, in);
   const auto n = static_cast<double>(out.numel());
-  dispatch(args.device(), cost_of(n, 2 * n, args.dtype()), [&] {
-    dispatch_floating(args.dtype(), [&]<class T>(T) {
-      const T* x = in.data<T>();
-      map(out.data<T>(), out.numel(), [=](std::int64_t i, auto count) {
-        const simd::Vec<T> v = simd::load_n<T>(x + i, count);
-        return v <= simd::Vec<T>{} ? simd::Vec<T>{} : v;  // a NaN stays
-      });
+  args.compute(n, 2 * n, [&]<class T>(T) {
+    const T* x = in.data<T>();
+    map(out.data<T>(), out.numel(), [=](std::int64_t i, auto count) {
+      const simd::Vec<T> v = simd::load_n<T>(x + i, count);
+      return v <= simd::Vec<T>{} ? simd::Vec<T>{} : v;  // a NaN stays
     });
   });
 }
@@ -148,14 +135,12 @@ void relu_backward(const Tensor& din, const Tensor& dout, const Tensor& in, Writ
   args.expect_like("dout", dout, din.shape()).expect_like("in", in, din.shape());
   if (is_accelerated(args.device())) return accelerated<relu_backward>(din, dout, in, write);
   const auto n = static_cast<double>(din.numel());
-  dispatch(args.device(), cost_of(n, 3 * n, args.dtype()), [&] {
-    dispatch_floating(args.dtype(), [&]<class T>(T) {
-      const T* x = in.data<T>();
-      const T* dy = dout.data<T>();
-      map(din.data<T>(), din.numel(), write, [=](std::int64_t i, auto count) {
-        const simd::Vec<T> v = simd::load_n<T>(x + i, count);
-        return v > simd::Vec<T>{} ? simd::load_n<T>(dy + i, count) : simd::Vec<T>{};
-      });
+  args.compute(n, 3 * n, [&]<class T>(T) {
+    const T* x = in.data<T>();
+    const T* dy = dout.data<T>();
+    map(din.data<T>(), din.numel(), write, [=](std::int64_t i, auto count) {
+      const simd::Vec<T> v = simd::load_n<T>(x + i, count);
+      return v > simd::Vec<T>{} ? simd::load_n<T>(dy + i, count) : simd::Vec<T>{};
     });
   });
 }
@@ -165,16 +150,14 @@ void tanh(const Tensor& out, const Tensor& in) {
   args.expect_like("out", out, out.shape()).expect_like("in", in, out.shape());
   if (is_accelerated(args.device())) return accelerated<tanh>(out, in);
   const auto n = static_cast<double>(out.numel());
-  dispatch(args.device(), cost_of(10 * n, 2 * n, args.dtype()), [&] {
-    dispatch_floating(args.dtype(), [&]<class T>(T) {
-      const T* x = in.data<T>();
-      T* y = out.data<T>();
-      parallel_ranges(out.numel(), kGrain, [=](std::int64_t begin, std::int64_t end, std::byte*) {
-        for (std::int64_t i = begin; i < end; ++i) {
-          const double wide = fixed::tanh(static_cast<double>(static_cast<Wide<T>>(x[i])));
-          y[i] = static_cast<T>(static_cast<Wide<T>>(wide));
-        }
-      });
+  args.compute(10 * n, 2 * n, [&]<class T>(T) {
+    const T* x = in.data<T>();
+    T* y = out.data<T>();
+    parallel_ranges(out.numel(), kGrain, [=](std::int64_t begin, std::int64_t end, std::byte*) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const double wide = fixed::tanh(static_cast<double>(static_cast<Wide<T>>(x[i])));
+        y[i] = static_cast<T>(static_cast<Wide<T>>(wide));
+      }
     });
   });
 }
@@ -185,14 +168,12 @@ void tanh_backward(const Tensor& din, const Tensor& dout, const Tensor& out, Wri
   args.expect_like("dout", dout, din.shape()).expect_like("out", out, din.shape());
   if (is_accelerated(args.device())) return accelerated<tanh_backward>(din, dout, out, write);
   const auto n = static_cast<double>(din.numel());
-  dispatch(args.device(), cost_of(3 * n, 3 * n, args.dtype()), [&] {
-    dispatch_floating(args.dtype(), [&]<class T>(T) {
-      const T* y = out.data<T>();
-      const T* dy = dout.data<T>();
-      map(din.data<T>(), din.numel(), write, [=](std::int64_t i, auto count) {
-        const simd::Vec<T> v = simd::load_n<T>(y + i, count);
-        return simd::load_n<T>(dy + i, count) * (simd::splat<T>(1) - v * v);
-      });
+  args.compute(3 * n, 3 * n, [&]<class T>(T) {
+    const T* y = out.data<T>();
+    const T* dy = dout.data<T>();
+    map(din.data<T>(), din.numel(), write, [=](std::int64_t i, auto count) {
+      const simd::Vec<T> v = simd::load_n<T>(y + i, count);
+      return simd::load_n<T>(dy + i, count) * (simd::splat<T>(1) - v * v);
     });
   });
 }

@@ -59,20 +59,17 @@ void embedding(const Tensor& out, const Tensor& table, const Tensor& tokens) {
   args.expect_indices("tokens", tokens, {rows});
   if (is_accelerated(args.device())) return accelerated<embedding>(out, table, tokens);
   const auto n = static_cast<double>(out.numel());
-  dispatch(args.device(), cost_of(0, 2 * n, args.dtype()), [&] {
+  args.compute(0, 2 * n, [&]<class T>(T) {
     const std::int32_t* token = tokens.data<std::int32_t>();
     check_tokens("embedding", token, rows, vocabulary);
-    dispatch_floating(args.dtype(), [&]<class T>(T) {
-      const T* from = table.data<T>();
-      T* to = out.data<T>();
-      const auto nbytes = static_cast<std::size_t>(width) * sizeof(T);
-      if (nbytes == 0) return;
-      parallel_ranges(rows, row_grain(width),
-                      [=](std::int64_t begin, std::int64_t end, std::byte*) {
-                        for (std::int64_t r = begin; r < end; ++r) {
-                          std::memcpy(to + r * width, from + token[r] * width, nbytes);
-                        }
-                      });
+    const T* from = table.data<T>();
+    T* to = out.data<T>();
+    const auto nbytes = static_cast<std::size_t>(width) * sizeof(T);
+    if (nbytes == 0) return;
+    parallel_ranges(rows, row_grain(width), [=](std::int64_t begin, std::int64_t end, std::byte*) {
+      for (std::int64_t r = begin; r < end; ++r) {
+        std::memcpy(to + r * width, from + token[r] * width, nbytes);
+      }
     });
   });
 }
@@ -88,31 +85,29 @@ void embedding_backward(const Tensor& dtable, const Tensor& dout, const Tensor& 
   const double cleared = write == Write::set ? static_cast<double>(dtable.numel()) : 0;
   if (is_accelerated(args.device()))
     return accelerated<embedding_backward>(dtable, dout, tokens, write, padding);
-  dispatch(args.device(), cost_of(n, 3 * n + cleared, args.dtype()), [&] {
+  args.compute(n, 3 * n + cleared, [&]<class T>(T) {
     const std::int32_t* token = tokens.data<std::int32_t>();
     check_tokens("embedding_backward", token, rows, vocabulary);
     if (write == Write::set) fill(dtable, 0);
-    dispatch_floating(args.dtype(), [&]<class T>(T) {
-      const T* from = dout.data<T>();
-      T* to = dtable.data<T>();
-      // Threads share out the columns: within one, the tokens are met in their order.
-      constexpr std::int64_t kColumns = 128 / sizeof(T);  // two cache lines
-      if constexpr (kIsHalf<T>) {
-        const std::vector<std::int64_t> positions = grouped_by_token(token, rows, padding);
-        parallel_ranges(width, kColumns, [&](std::int64_t begin, std::int64_t end, auto*) {
-          add_rows(to, from, token, positions, width, begin, end);
-        });
-      } else {
-        parallel_ranges(width, kColumns, [=](std::int64_t begin, std::int64_t end, auto*) {
-          for (std::int64_t r = 0; r < rows; ++r) {
-            if (token[r] == padding) continue;
-            const T* add = from + r * width;
-            T* row = to + token[r] * width;
-            for (std::int64_t j = begin; j < end; ++j) row[j] += add[j];
-          }
-        });
-      }
-    });
+    const T* from = dout.data<T>();
+    T* to = dtable.data<T>();
+    // Threads share out the columns: within one, the tokens are met in their order.
+    constexpr std::int64_t kColumns = 128 / sizeof(T);  // two cache lines
+    if constexpr (kIsHalf<T>) {
+      const std::vector<std::int64_t> positions = grouped_by_token(token, rows, padding);
+      parallel_ranges(width, kColumns, [&](std::int64_t begin, std::int64_t end, auto*) {
+        add_rows(to, from, token, positions, width, begin, end);
+      });
+    } else {
+      parallel_ranges(width, kColumns, [=](std::int64_t begin, std::int64_t end, auto*) {
+        for (std::int64_t r = 0; r < rows; ++r) {
+          if (token[r] == padding) continue;
+          const T* add = from + r * width;
+          T* row = to + token[r] * width;
+          for (std::int64_t j = begin; j < end; ++j) row[j] += add[j];
+        }
+      });
+    }
   });
 }
 

@@ -13,6 +13,12 @@
 
 namespace fsdp::ops {
 
+/// Cost of a kernel that moves `elements` values of `dtype` and computes `flops`.
+inline Cost cost_of(double flops, double elements, DType dtype) {
+  const std::size_t size = size_of(dtype);
+  return Cost{.flops = flops, .nbytes = elements * static_cast<double>(size), .is_half = size == 2};
+}
+
 /// Checks of one call of kernel `op`. The first operand determines dtype and device.
 class Operands {
  public:
@@ -35,6 +41,11 @@ class Operands {
 
   Device device() const { return device_; }
   DType dtype() const { return dtype_; }
+  /// dispatch() of a kernel with this cost, which gets a value of the common element type.
+  template <class Kernel>
+  void compute(double flops, double elements, Kernel&& kernel) const {
+    dispatch(device_, cost_of(flops, elements, dtype_), [&] { dispatch_floating(dtype_, kernel); });
+  }
 
  private:
   void expect_common(const char* name, const Tensor& t);
@@ -48,12 +59,6 @@ class Operands {
   Device device_;
   DType dtype_ = DType::float32;
 };
-
-/// Cost of a kernel that moves `elements` values of `dtype` and computes `flops`.
-inline Cost cost_of(double flops, double elements, DType dtype) {
-  const std::size_t size = size_of(dtype);
-  return Cost{.flops = flops, .nbytes = elements * static_cast<double>(size), .is_half = size == 2};
-}
 
 /// Elements per piece of an elementwise kernel: enough to hide the cost of a piece, few enough to
 /// use several threads. A constant, so the pieces depend on nothing else.

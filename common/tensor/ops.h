@@ -60,7 +60,7 @@ bool equal_bits(const Tensor& a, const Tensor& b);
 /// True if no element is infinite or NaN.
 bool all_finite(const Tensor& a);
 
-// --------------------------------------------------------------------------- products (matmul.cpp)
+// -------------------------------------------------------------------------- products (product.cpp)
 /// out (M, N) (+)= op(a) · op(b), with op(a) (M, K) and op(b) (K, N) transposed as requested. The
 /// bits depend on the numbers alone: product.h defines each element as an order of additions.
 void matmul(const Tensor& out, const Tensor& a, Transpose ta, const Tensor& b, Transpose tb,

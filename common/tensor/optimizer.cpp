@@ -55,11 +55,9 @@ void update(const Tensor& param, const Tensor& grad, const Tensor& first, const 
   if (is_accelerated(args.device())) return accelerated<update>(param, grad, first, second, how);
   const auto n = static_cast<double>(param.numel());
   const double moved = 3 + 2 * static_cast<double>(names.size());  // all but the gradient twice
-  dispatch(args.device(), cost_of(row.flops * n, moved * n, args.dtype()), [&] {
-    dispatch_floating(args.dtype(), [&]<class T>(T) {
-      with_rule<LaneMath<T>>(how, [&](const auto& rule) {
-        update_lanes<T>(param, grad, first, second, rule, how.gradient_factor);
-      });
+  args.compute(row.flops * n, moved * n, [&]<class T>(T) {
+    with_rule<LaneMath<T>>(how, [&](const auto& rule) {
+      update_lanes<T>(param, grad, first, second, rule, how.gradient_factor);
     });
   });
 }

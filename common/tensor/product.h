@@ -40,7 +40,8 @@ struct ProductExtents {
   std::int64_t rows, columns, depth;
 };
 
-/// c (row-major, without gaps) = or += a · b, on the threads of `pool`. All extents are positive.
+/// The body of matmul() (ops.h), which stands beside it: c (row-major, without gaps) = or += a · b,
+/// on the threads of `pool`. All extents are positive.
 template <class T>
 void product(ProductExtents extents, Matrix<T> a, Matrix<T> b, T* c, Write write, ThreadPool& pool);
 

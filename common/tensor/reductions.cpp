@@ -12,13 +12,10 @@ void sum_rows(const Tensor& out, const Tensor& in, Write write) {
   args.expect("in", in, {rows, width}).expect("out", out, {width});
   if (is_accelerated(args.device())) return accelerated<sum_rows>(out, in, write);
   const auto n = static_cast<double>(in.numel());
-  dispatch(args.device(), cost_of(n, n, args.dtype()), [&] {
-    dispatch_floating(args.dtype(), [&]<class T>(T) {
-      const T* x = in.data<T>();
-      sum_columns(out.data<T>(), rows, width, write,
-                  [=](std::int64_t r, std::int64_t j, auto count) {
-                    return simd::load_n<T>(x + r * width + j, count);
-                  });
+  args.compute(n, n, [&]<class T>(T) {
+    const T* x = in.data<T>();
+    sum_columns(out.data<T>(), rows, width, write, [=](std::int64_t r, std::int64_t j, auto count) {
+      return simd::load_n<T>(x + r * width + j, count);
     });
   });
 }
@@ -28,20 +25,18 @@ void sum(const Tensor& out, const Tensor& in) {
   args.expect_like("in", in, in.shape()).expect_wide("out", out, {1});
   if (is_accelerated(args.device())) return accelerated<sum>(out, in);
   const auto n = static_cast<double>(in.numel());
-  dispatch(args.device(), cost_of(n, n, args.dtype()), [&] {
-    dispatch_floating(args.dtype(), [&]<class T>(T) {
-      constexpr std::int64_t kChunk = 4096;
-      const T* x = in.data<T>();
-      double total = 0;  // over chunks; within a chunk, one sum per lane
-      for (std::int64_t begin = 0; begin < in.numel(); begin += kChunk) {
-        simd::Vec<T> partial = {};
-        simd::for_lanes<T>(std::min(kChunk, in.numel() - begin), [&](std::int64_t i, auto count) {
-          partial += simd::load_n<T>(x + begin + i, count);
-        });
-        total += static_cast<double>(simd::sum<T>(partial));
-      }
-      *out.data<Wide<T>>() = static_cast<Wide<T>>(total);
-    });
+  args.compute(n, n, [&]<class T>(T) {
+    constexpr std::int64_t kChunk = 4096;
+    const T* x = in.data<T>();
+    double total = 0;  // over chunks; within a chunk, one sum per lane
+    for (std::int64_t begin = 0; begin < in.numel(); begin += kChunk) {
+      simd::Vec<T> partial = {};
+      simd::for_lanes<T>(std::min(kChunk, in.numel() - begin), [&](std::int64_t i, auto count) {
+        partial += simd::load_n<T>(x + begin + i, count);
+      });
+      total += static_cast<double>(simd::sum<T>(partial));
+    }
+    *out.data<Wide<T>>() = static_cast<Wide<T>>(total);
   });
 }
 

@@ -69,19 +69,16 @@ void rms_norm(const Tensor& out, const Tensor& rstd, const Tensor& x, const Tens
   args.expect("weight", weight, {width}).expect_wide("rstd", rstd, {rows});
   if (is_accelerated(args.device())) return accelerated<rms_norm>(out, rstd, x, weight, eps);
   const auto n = static_cast<double>(x.numel());
-  dispatch(args.device(), cost_of(4 * n, 2 * n, args.dtype()), [&] {
-    dispatch_floating(args.dtype(), [&]<class T>(T) {
-      const T* from = x.data<T>();
-      const T* w = weight.data<T>();
-      T* to = out.data<T>();
-      auto* scale = rstd.data<Wide<T>>();
-      parallel_ranges(rows, row_grain(width),
-                      [=](std::int64_t begin, std::int64_t end, std::byte*) {
-                        for (std::int64_t r = begin; r < end; ++r) {
-                          forward_row(to + r * width, scale + r, from + r * width, w, width,
-                                      static_cast<Wide<T>>(eps));
-                        }
-                      });
+  args.compute(4 * n, 2 * n, [&]<class T>(T) {
+    const T* from = x.data<T>();
+    const T* w = weight.data<T>();
+    T* to = out.data<T>();
+    auto* scale = rstd.data<Wide<T>>();
+    parallel_ranges(rows, row_grain(width), [=](std::int64_t begin, std::int64_t end, std::byte*) {
+      for (std::int64_t r = begin; r < end; ++r) {
+        forward_row(to + r * width, scale + r, from + r * width, w, width,
+                    static_cast<Wide<T>>(eps));
+      }
     });
   });
 }
@@ -100,30 +97,27 @@ void rms_norm_backward(const Tensor& dx, Write write_dx, const Tensor& dweight, 
     return accelerated<rms_norm_backward>(dx, write_dx, dweight, write_dweight, dout, x, weight,
                                           rstd);
   const auto n = static_cast<double>(x.numel());
-  dispatch(args.device(), cost_of(10 * n, 5 * n, args.dtype()), [&] {
-    dispatch_floating(args.dtype(), [&]<class T>(T) {
-      const T* from = x.data<T>();
-      const T* w = weight.data<T>();
-      const T* dy = dout.data<T>();
-      const auto* scale = rstd.data<Wide<T>>();
-      // The weight's gradient first: dx may overwrite dout.
-      if (dweight.is_defined()) {
-        sum_columns(
-            dweight.data<T>(), rows, width, write_dweight,
-            [=](std::int64_t r, std::int64_t j, auto count) {
-              return simd::load_n<T>(dy + r * width + j, count) *
-                     (simd::load_n<T>(from + r * width + j, count) * simd::splat<T>(scale[r]));
-            });
+  args.compute(10 * n, 5 * n, [&]<class T>(T) {
+    const T* from = x.data<T>();
+    const T* w = weight.data<T>();
+    const T* dy = dout.data<T>();
+    const auto* scale = rstd.data<Wide<T>>();
+    // The weight's gradient first: dx may overwrite dout.
+    if (dweight.is_defined()) {
+      sum_columns(
+          dweight.data<T>(), rows, width, write_dweight,
+          [=](std::int64_t r, std::int64_t j, auto count) {
+            return simd::load_n<T>(dy + r * width + j, count) *
+                   (simd::load_n<T>(from + r * width + j, count) * simd::splat<T>(scale[r]));
+          });
+    }
+    if (!dx.is_defined()) return;
+    T* to = dx.data<T>();
+    parallel_ranges(rows, row_grain(width), [=](std::int64_t begin, std::int64_t end, std::byte*) {
+      for (std::int64_t r = begin; r < end; ++r) {
+        const std::int64_t at = r * width;
+        backward_row(to + at, write_dx, dy + at, from + at, w, scale[r], width);
       }
-      if (!dx.is_defined()) return;
-      T* to = dx.data<T>();
-      parallel_ranges(rows, row_grain(width),
-                      [=](std::int64_t begin, std::int64_t end, std::byte*) {
-                        for (std::int64_t r = begin; r < end; ++r) {
-                          const std::int64_t at = r * width;
-                          backward_row(to + at, write_dx, dy + at, from + at, w, scale[r], width);
-                        }
-                      });
     });
   });
 }

@@ -37,20 +37,18 @@ void rope_tables(const Tensor& cos, const Tensor& sin, double theta, const RopeS
     copy(cos, host_cos);
     return copy(sin, host_sin);
   }
-  dispatch(args.device(), cost_of(20 * n, 2 * n, args.dtype()), [&] {
-    dispatch_floating(args.dtype(), [&]<class T>(T) {
-      T* c = cos.data<T>();
-      T* s = sin.data<T>();
-      for (std::int64_t i = 0; i < pairs; ++i) {
-        const double frequency = scaled(
-            fixed::pow(theta, -static_cast<double>(i) / static_cast<double>(pairs)), scaling);
-        for (std::int64_t t = 0; t < positions; ++t) {
-          const auto [sine, cosine] = fixed::sin_cos(static_cast<double>(t) * frequency);
-          c[t * pairs + i] = static_cast<T>(cosine);
-          s[t * pairs + i] = static_cast<T>(sine);
-        }
+  args.compute(20 * n, 2 * n, [&]<class T>(T) {
+    T* c = cos.data<T>();
+    T* s = sin.data<T>();
+    for (std::int64_t i = 0; i < pairs; ++i) {
+      const double frequency =
+          scaled(fixed::pow(theta, -static_cast<double>(i) / static_cast<double>(pairs)), scaling);
+      for (std::int64_t t = 0; t < positions; ++t) {
+        const auto [sine, cosine] = fixed::sin_cos(static_cast<double>(t) * frequency);
+        c[t * pairs + i] = static_cast<T>(cosine);
+        s[t * pairs + i] = static_cast<T>(sine);
       }
-    });
+    }
   });
 }
 
@@ -66,33 +64,31 @@ void rope(const Tensor& x, const Tensor& cos, const Tensor& sin, bool inverse) {
   args.expect_wide("cos", cos, {positions, pairs}).expect_wide("sin", sin, {positions, pairs});
   if (is_accelerated(args.device())) return accelerated<rope>(x, cos, sin, inverse);
   const auto n = static_cast<double>(x.numel());
-  dispatch(args.device(), cost_of(3 * n, 2 * n, args.dtype()), [&] {
-    dispatch_floating(args.dtype(), [&]<class T>(T) {
-      T* values = x.data<T>();
-      using W = Wide<T>;
-      const W* c = cos.data<W>();
-      const W* s = sin.data<W>();
-      const simd::Vec<T> sign = simd::splat<T>(inverse ? -1 : 1);
-      parallel_ranges(batch * length, row_grain(heads * width),
-                      [=](std::int64_t begin, std::int64_t end, std::byte*) {
-                        for (std::int64_t r = begin; r < end; ++r) {
-                          const W* row_cos = c + (r % length) * pairs;
-                          const W* row_sin = s + (r % length) * pairs;
-                          for (std::int64_t h = 0; h < heads; ++h) {
-                            T* first = values + (r * heads + h) * width;
-                            T* second = first + pairs;
-                            simd::for_lanes<T>(pairs, [=](std::int64_t i, auto count) {
-                              const auto cv = simd::load_n<W>(row_cos + i, count);
-                              const auto sv = simd::load_n<W>(row_sin + i, count) * sign;
-                              const auto a = simd::load_n<T>(first + i, count);
-                              const auto b = simd::load_n<T>(second + i, count);
-                              simd::store_n<T>(first + i, a * cv - b * sv, count);
-                              simd::store_n<T>(second + i, b * cv + a * sv, count);
-                            });
-                          }
+  args.compute(3 * n, 2 * n, [&]<class T>(T) {
+    T* values = x.data<T>();
+    using W = Wide<T>;
+    const W* c = cos.data<W>();
+    const W* s = sin.data<W>();
+    const simd::Vec<T> sign = simd::splat<T>(inverse ? -1 : 1);
+    parallel_ranges(batch * length, row_grain(heads * width),
+                    [=](std::int64_t begin, std::int64_t end, std::byte*) {
+                      for (std::int64_t r = begin; r < end; ++r) {
+                        const W* row_cos = c + (r % length) * pairs;
+                        const W* row_sin = s + (r % length) * pairs;
+                        for (std::int64_t h = 0; h < heads; ++h) {
+                          T* first = values + (r * heads + h) * width;
+                          T* second = first + pairs;
+                          simd::for_lanes<T>(pairs, [=](std::int64_t i, auto count) {
+                            const auto cv = simd::load_n<W>(row_cos + i, count);
+                            const auto sv = simd::load_n<W>(row_sin + i, count) * sign;
+                            const auto a = simd::load_n<T>(first + i, count);
+                            const auto b = simd::load_n<T>(second + i, count);
+                            simd::store_n<T>(first + i, a * cv - b * sv, count);
+                            simd::store_n<T>(second + i, b * cv + a * sv, count);
+                          });
                         }
-                      });
-    });
+                      }
+                    });
   });
 }
 

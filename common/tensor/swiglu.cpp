@@ -19,17 +19,15 @@ void swiglu(const Tensor& out, const Tensor& gate, const Tensor& up) {
   args.expect_like("gate", gate, out.shape()).expect_like("up", up, out.shape());
   if (is_accelerated(args.device())) return accelerated<swiglu>(out, gate, up);
   const auto n = static_cast<double>(out.numel());
-  dispatch(args.device(), cost_of(20 * n, 3 * n, args.dtype()), [&] {
-    dispatch_floating(args.dtype(), [&]<class T>(T) {
-      const T* g = gate.data<T>();
-      const T* u = up.data<T>();
-      T* to = out.data<T>();
-      parallel_ranges(out.numel(), kGrain, [=](std::int64_t begin, std::int64_t end, std::byte*) {
-        simd::for_lanes<T>(end - begin, [=](std::int64_t i, auto count) {
-          const auto gv = simd::load_n<T>(g + begin + i, count);
-          const auto uv = simd::load_n<T>(u + begin + i, count);
-          simd::store_n<T>(to + begin + i, gv * sigmoid<T>(gv) * uv, count);
-        });
+  args.compute(20 * n, 3 * n, [&]<class T>(T) {
+    const T* g = gate.data<T>();
+    const T* u = up.data<T>();
+    T* to = out.data<T>();
+    parallel_ranges(out.numel(), kGrain, [=](std::int64_t begin, std::int64_t end, std::byte*) {
+      simd::for_lanes<T>(end - begin, [=](std::int64_t i, auto count) {
+        const auto gv = simd::load_n<T>(g + begin + i, count);
+        const auto uv = simd::load_n<T>(u + begin + i, count);
+        simd::store_n<T>(to + begin + i, gv * sigmoid<T>(gv) * uv, count);
       });
     });
   });
@@ -44,25 +42,23 @@ void swiglu_backward(const Tensor& dgate, const Tensor& dup, const Tensor& dout,
   if (is_accelerated(args.device()))
     return accelerated<swiglu_backward>(dgate, dup, dout, gate, up);
   const auto n = static_cast<double>(dout.numel());
-  dispatch(args.device(), cost_of(25 * n, 5 * n, args.dtype()), [&] {
-    dispatch_floating(args.dtype(), [&]<class T>(T) {
-      const T* dy = dout.data<T>();
-      const T* g = gate.data<T>();
-      const T* u = up.data<T>();
-      T* dg = dgate.data<T>();
-      T* du = dup.data<T>();
-      parallel_ranges(dout.numel(), kGrain, [=](std::int64_t begin, std::int64_t end, std::byte*) {
-        simd::for_lanes<T>(end - begin, [=](std::int64_t k, auto count) {
-          const std::int64_t i = begin + k;
-          const auto gv = simd::load_n<T>(g + i, count);
-          const auto uv = simd::load_n<T>(u + i, count);
-          const auto dv = simd::load_n<T>(dy + i, count);
-          const auto s = sigmoid<T>(gv);
-          const auto silu = gv * s;
-          // silu' = s + g s (1 - s) = s + silu (1 - s)
-          simd::store_n<T>(dg + i, dv * uv * (s + silu * (simd::splat<T>(1) - s)), count);
-          simd::store_n<T>(du + i, dv * silu, count);
-        });
+  args.compute(25 * n, 5 * n, [&]<class T>(T) {
+    const T* dy = dout.data<T>();
+    const T* g = gate.data<T>();
+    const T* u = up.data<T>();
+    T* dg = dgate.data<T>();
+    T* du = dup.data<T>();
+    parallel_ranges(dout.numel(), kGrain, [=](std::int64_t begin, std::int64_t end, std::byte*) {
+      simd::for_lanes<T>(end - begin, [=](std::int64_t k, auto count) {
+        const std::int64_t i = begin + k;
+        const auto gv = simd::load_n<T>(g + i, count);
+        const auto uv = simd::load_n<T>(u + i, count);
+        const auto dv = simd::load_n<T>(dy + i, count);
+        const auto s = sigmoid<T>(gv);
+        const auto silu = gv * s;
+        // silu' = s + g s (1 - s) = s + silu (1 - s)
+        simd::store_n<T>(dg + i, dv * uv * (s + silu * (simd::splat<T>(1) - s)), count);
+        simd::store_n<T>(du + i, dv * silu, count);
       });
     });
   });

@@ -2,6 +2,7 @@
 
 #include "device/context.h"
 #include "device/memory_tracker.h"
+#include "tensor/dispatch.h"
 
 #include <cstring>
 #include <utility>
@@ -182,25 +183,12 @@ double Tensor::item() const {
   } else {
     Context::current().rank_device().read(copied, raw(), nbytes());
   }
-  const auto value = [&]<class T>(T result) {
-    std::memcpy(&result, copied, sizeof result);
-    return result;
-  };
-  switch (dtype_) {
-    case DType::float32:
-      return static_cast<double>(value(float{}));
-    case DType::float64:
-      return value(double{});
-    case DType::int32:
-      return static_cast<double>(value(std::int32_t{}));
-    case DType::int64:
-      return static_cast<double>(value(std::int64_t{}));
-    case DType::bfloat16:
-      return static_cast<double>(static_cast<float>(value(BFloat16{})));
-    case DType::float16:
-      return static_cast<double>(static_cast<float>(value(Float16{})));
-  }
-  fail("item() of a {} tensor", name_of(dtype_));
+  double result = 0;
+  dispatch_any(dtype_, [&]<class T>(T value) {
+    std::memcpy(&value, copied, sizeof value);
+    result = static_cast<double>(static_cast<Wide<T>>(value));
+  });
+  return result;
 }
 
 template Tensor Tensor::from(const std::vector<float>&, Shape);

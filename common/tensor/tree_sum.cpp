@@ -1,5 +1,6 @@
 #include "tensor/tree_sum.h"
 
+#include "tensor/dispatch.h"
 #include "tensor/simd.h"
 
 #include <bit>
@@ -108,21 +109,7 @@ void tree_sum(std::byte* out, std::span<const std::byte* const> in, std::int64_t
     if (out != in[0]) std::memcpy(out, in[0], static_cast<std::size_t>(numel) * size_of(dtype));
     return;
   }
-  switch (dtype) {
-    case DType::float32:
-      return sum_all<float>(out, in, numel);
-    case DType::float64:
-      return sum_all<double>(out, in, numel);
-    case DType::int32:
-      return sum_all<std::int32_t>(out, in, numel);
-    case DType::int64:
-      return sum_all<std::int64_t>(out, in, numel);
-    case DType::bfloat16:
-      return sum_all<BFloat16>(out, in, numel);
-    case DType::float16:
-      return sum_all<Float16>(out, in, numel);
-  }
-  fail("tree_sum of {} values", name_of(dtype));
+  dispatch_any(dtype, [&]<class T>(T) { sum_all<T>(out, in, numel); });
 }
 
 float tree_sum(std::span<const float> values) {

@@ -3,9 +3,9 @@
 // shows by time.
 
 #include "autograd/functions.h"
-#include "comm/decorators.h"
 #include "comm/world.h"
 #include "nn/transformer.h"
+#include "support/throttled.h"
 #include "task7_integration/integration.h"
 
 #include <fmt/format.h>
@@ -37,7 +37,8 @@ double step_seconds(int prefetch_depth, double bytes_per_second) {
   RankOptions ranks{.world_size = kRanks, .seed = 1};
   if (bytes_per_second > 0) {
     ranks.decorate = [=](std::shared_ptr<Backend> inner) {
-      return make_throttled(std::move(inner), {.bytes_per_second = bytes_per_second});
+      return std::make_shared<testing::Throttled>(
+          std::move(inner), testing::LinkModel{.bytes_per_second = bytes_per_second});
     };
   }
   run_ranks(ranks, [&](ProcessGroup& group) {
@@ -45,7 +46,7 @@ double step_seconds(int prefetch_depth, double bytes_per_second) {
     nn::TransformerLM model(config);
     FullyShardOptions options;
     options.prefetch_depth = prefetch_depth;
-    const auto sharded = fully_shard(model, {&group, [](ProcessGroup*) {}}, options);
+    const auto sharded = fully_shard(model, borrowed(group), options);
     sharded->attach_optimizer(
         [] { return std::make_shared<optim::AdamW>(optim::AdamW::Options{}); });
     const std::vector<std::int32_t> text(static_cast<std::size_t>(config.max_position_embeddings),

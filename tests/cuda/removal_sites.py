@@ -12,8 +12,8 @@ from pathlib import Path
 
 # Where streams, kernels and what is under way on them are handled. FSDP itself is in solutions/.
 FILES = ("common/*/cuda/*", "common/device/*", "common/tensor/*", "common/parallel/*",
-         "common/optim/*", "common/comm/thread_backend.cpp", "common/comm/processes/backend.cpp",
-         "solutions/task*/*")
+         "common/optim/*", "common/comm/thread_rendezvous.cpp",
+         "common/comm/processes/engine_rank.cpp", "solutions/task*/*")
 
 _STREAM = r"(?:compute\(\)|copies\(\)|communication\(\)|stream|collecting)"
 _CALL = re.compile(

@@ -43,7 +43,7 @@ SECONDS = 240  # one test takes a minute at most
 TRIES = 5  # of a test that failed: a second failure counts, one alone may be of another cause
 
 # What is used by processes only.
-NEED_MPI = ("common/comm/cuda/process_plane.cpp", "common/comm/processes/backend.cpp")
+NEED_MPI = ("common/comm/cuda/process_plane.cpp", "common/comm/processes/engine_rank.cpp")
 
 # What no test can miss, and why: (path, statement) -> a proof.
 _WORK = "the Work is destroyed before anything else happens, and ~Work waits as wait() does"

@@ -13,7 +13,7 @@ namespace fsdp::testing {
 /// The rank that misbehaves in most of them.
 inline constexpr int kCulprit = 1;
 
-/// One line of the table of comm/hang_report.h.
+/// One line of the table of comm/control_report.h.
 struct Row {
   int rank = -1;
   std::string sequence;

@@ -1,7 +1,7 @@
 #include "graded/delivery.h"
 
 #include "base/check.h"
-#include "comm/decorators.h"
+#include "graded/decorated.h"
 
 #include <cstring>
 #include <deque>

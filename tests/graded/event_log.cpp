@@ -1,7 +1,7 @@
 #include "graded/event_log.h"
 
 #include "base/check.h"
-#include "comm/decorators.h"
+#include "graded/decorated.h"
 
 #include <fmt/format.h>
 
@@ -41,7 +41,7 @@ class LoggedPending : public Work::Pending {
   }
   void wait() override {
     inner_->wait();
-    if (log_ != nullptr) log_->on_wire(EventKind::wait, call_);
+    if (log_ != nullptr) log_->on_wait(call_);
     log_ = nullptr;  // a second wait() is none
   }
 
@@ -58,7 +58,7 @@ class Logged : public Decorated {
       : Decorated(std::move(inner)), log_(std::move(log)) {}
 
   std::unique_ptr<Work::Pending> start(const Collective& call) override {
-    log_->on_wire(EventKind::issue, call);
+    log_->on_issue(call, size());
     return std::make_unique<LoggedPending>(inner().start(call), call, log_);
   }
 
@@ -84,7 +84,15 @@ void EventLog::on_event(const Event& event) {
   }
 }
 
-void EventLog::on_wire(EventKind kind, const Collective& call) {
+void EventLog::on_issue(const Collective& call, int ranks) {
+  collectives_.push_back({call.op, call.label, call.dtype, call.numel,
+                          received_bytes(call.op, call.numel, size_of(call.dtype), ranks)});
+  add(EventKind::issue, call);
+}
+
+void EventLog::on_wait(const Collective& call) { add(EventKind::wait, call); }
+
+void EventLog::add(EventKind kind, const Collective& call) {
   add({.kind = kind,
        .unit = call.label.unit,
        .name = std::string(fsdp::name_of(call.op)),

@@ -8,6 +8,7 @@
 #include "nn/module.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -15,6 +16,15 @@
 #include <vector>
 
 namespace fsdp::graded {
+
+/// A collective that a rank has started.
+struct CollectiveRecord {
+  CollectiveOp op;
+  Label label;
+  DType dtype;
+  std::int64_t numel;           ///< as in Collective
+  std::int64_t received_bytes;  ///< as received_bytes() counts them
+};
 
 /// The events of a rank in the order they happened, in an object that no submission can reach:
 ///
@@ -37,26 +47,34 @@ class EventLog : public EventObserver, public nn::CallObserver {
 
   void on_event(const Event& event) override;
   void on_state(nn::Module& module, nn::CallState state) override;
-  /// The backend starts a collective (issue), or has waited for it (wait).
-  void on_wire(EventKind kind, const Collective& call);
+  /// The backend of one of `ranks` ranks starts a collective, or has waited for it.
+  void on_issue(const Collective& call, int ranks);
+  void on_wait(const Collective& call);
 
   /// From here on, until another call.
   void set_traced(bool traced) { traced_ = traced; }
   bool is_traced() const { return traced_; }
   /// So that the next lines take no large block from the heap.
-  void reserve(std::size_t more) { lines_.reserve(lines_.size() + more); }
+  void reserve(std::size_t more) {
+    lines_.reserve(lines_.size() + more);
+    collectives_.reserve(collectives_.size() + more);
+  }
 
   const std::vector<Line>& lines() const { return lines_; }
+  /// All that were started, in order.
+  const std::vector<CollectiveRecord>& collectives() const { return collectives_; }
   /// Where the trace tells something else, as sentences; empty if it nowhere does.
   std::string contradiction(const Trace& trace) const;
 
  private:
   void add(const Event& event);
+  void add(EventKind kind, const Collective& call);
   const std::string& name_of(const nn::Module& module);
 
   const Context& context_;
   bool traced_;
   std::vector<Line> lines_;
+  std::vector<CollectiveRecord> collectives_;
   // The unit name a module was first seen with: one that it is given later hides nothing.
   std::map<std::pair<const nn::Module*, std::string>, std::string> names_;
 };

@@ -56,9 +56,8 @@ class TracePause {
 
 }  // namespace
 
-Recorder::Recorder(const Case& asked, ProcessGroup& group, std::shared_ptr<CollectiveLog> ledger,
-                   std::shared_ptr<EventLog> log)
-    : asked_(asked), group_(group), ledger_(std::move(ledger)), log_(std::move(log)) {}
+Recorder::Recorder(const Case& asked, ProcessGroup& group, std::shared_ptr<EventLog> log)
+    : asked_(asked), group_(group), log_(std::move(log)) {}
 
 void Recorder::note(const std::string& key, Json value) {
   FSDP_CHECK(!seen_.contains(key), "the scenario notes '{}' twice", key);
@@ -94,11 +93,11 @@ void Recorder::events(const std::string& key, const std::function<void()>& call,
 }
 
 void Recorder::collectives(const std::string& key, const std::function<void()>& call) {
-  const std::size_t begin = ledger_->entries().size();
+  const std::size_t begin = log_->collectives().size();
   call();
   Json started = Json::array();
-  for (std::size_t i = begin; i < ledger_->entries().size(); ++i) {
-    started.push_back(to_json(ledger_->entries()[i]));
+  for (std::size_t i = begin; i < log_->collectives().size(); ++i) {
+    started.push_back(to_json(log_->collectives()[i]));
   }
   note(key, std::move(started));
 }
@@ -114,7 +113,6 @@ void Recorder::peak(const std::string& key, const std::function<void()>& call) {
   std::int64_t heap = -1, held = -1;
   {
     // What the instruments themselves write down must not count.
-    ledger_->reserve(ledger_->entries().size() + 1000);
     log_->reserve(10000);
     const TracePause no_trace(*log_);
     const HeapWatch watch;

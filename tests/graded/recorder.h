@@ -2,7 +2,6 @@
 /// What a scenario has on one rank: the case, the group, and where to write what it saw.
 #pragma once
 
-#include "comm/decorators.h"
 #include "comm/process_group.h"
 #include "graded/case.h"
 #include "graded/event_log.h"
@@ -28,15 +27,12 @@ namespace fsdp::graded {
 ///     }
 class Recorder {
  public:
-  Recorder(const Case& asked, ProcessGroup& group, std::shared_ptr<CollectiveLog> ledger,
-           std::shared_ptr<EventLog> log);
+  Recorder(const Case& asked, ProcessGroup& group, std::shared_ptr<EventLog> log);
 
   const Case& asked() const { return asked_; }
   ProcessGroup& group() { return group_; }
   /// For interfaces that want ownership.
-  std::shared_ptr<ProcessGroup> shared_group() {
-    return {&group_, [](ProcessGroup*) {}};
-  }
+  std::shared_ptr<ProcessGroup> shared_group() { return borrowed(group_); }
   int rank() const { return group_.rank(); }
   int world_size() const { return group_.size(); }
   std::uint64_t seed() const { return asked_.seed; }
@@ -73,7 +69,6 @@ class Recorder {
  private:
   const Case& asked_;
   ProcessGroup& group_;
-  std::shared_ptr<CollectiveLog> ledger_;
   std::shared_ptr<EventLog> log_;
   Json seen_ = Json::object();
 };

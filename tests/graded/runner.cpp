@@ -11,11 +11,11 @@
 //   runner_task3 --list     prints the scenarios it knows
 #include "base/check.h"
 #include "base/todo.h"
-#include "comm/process_texts.h"
 #include "comm/world.h"
 #include "graded/delivery.h"
 #include "graded/device.h"
 #include "graded/event_log.h"
+#include "graded/process_texts.h"
 #include "graded/recorder.h"
 #include "graded/sealed_input.h"
 
@@ -69,10 +69,6 @@ Json run(const Case& asked) {
              asked.scenario);
 
   std::vector<Json> ranks(static_cast<std::size_t>(asked.world_size), Json::object());
-  std::vector<std::shared_ptr<CollectiveLog>> ledgers;
-  for (int rank = 0; rank < asked.world_size; ++rank) {
-    ledgers.push_back(std::make_shared<CollectiveLog>());
-  }
   std::vector<std::shared_ptr<EventLog>> logs(ranks.size());
   Json contradictions = Json::array();  // of the trace, by rank; empty: there is none
   for (int rank = 0; rank < asked.world_size; ++rank) contradictions.push_back("");
@@ -83,14 +79,13 @@ Json run(const Case& asked) {
     options.decorate = [&](std::shared_ptr<Backend> backend) {
       const auto rank = static_cast<std::size_t>(backend->rank());
       logs.at(rank) = std::make_shared<EventLog>(asked.traced);
-      backend = make_logged(make_delivered(std::move(backend), asked.delivery), logs.at(rank));
-      return make_recording(std::move(backend), ledgers.at(rank));
+      return make_logged(make_delivered(std::move(backend), asked.delivery), logs.at(rank));
     };
     run_ranks(options, [&](ProcessGroup& group) {
       const auto rank = static_cast<std::size_t>(group.rank());
       const EventObserverScope events(*logs.at(rank));
       const nn::CallObserverScope calls(*logs.at(rank));
-      Recorder recorder(asked, group, ledgers.at(rank), logs.at(rank));
+      Recorder recorder(asked, group, logs.at(rank));
       try {
         scenario->second(recorder);
       } catch (...) {

@@ -37,8 +37,8 @@ import manifest
 import mutant_files
 import processes
 import regions
-import skeletons
 import verdicts
+import whole_file
 
 ROOT = manifest.ROOT
 FOLDER = Path("build") / "grade" / "mutants"
@@ -229,7 +229,7 @@ def judge(tools: builder.Builder, variant: Variant,
         runner = tools.program(target)
         if variant.sources:
             for name, text in variant.sources.items():
-                skeletons.write_by_rename(folder / name, text)
+                whole_file.write(folder / name, text)
             paths = {name: folder / name for name in variant.sources}
             objects = {(variant.task.folder, name): folder / f"{name}.o" for name in paths}
             for name, source in paths.items():
@@ -375,7 +375,7 @@ def run(options: argparse.Namespace) -> int:
         misses += len(missed)
         count += len(outcomes)
         scores |= {(task.number, each.variant.name): each.points for each in outcomes}
-        skeletons.write_by_rename(
+        whole_file.write(
             ROOT / FOLDER / f"task{task.number}.json",
             json.dumps([{"name": e.variant.name, "lost": e.lost, "points": e.points,
                          "problems": e.problems,

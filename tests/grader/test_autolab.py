@@ -1,5 +1,6 @@
 """Tests of the autograder for Autolab, through a stand-in of Autolab. What grades is one, too."""
 
+import argparse
 import contextlib
 import io
 import json
@@ -8,10 +9,13 @@ import tarfile
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import autolab_stand_in
 import course_path  # noqa: F401  must come first
+import autograder
 import autolab
+import grade
 import manifest
 from gradescope_results import Results
 
@@ -94,6 +98,20 @@ class Autolab(unittest.TestCase):
         self.assertIn(f"NOPASSWD: {called.replace('$(COURSE)', course)} *'", dockerfile)
         self.assertIn("ADD autograde.tar /opt/", dockerfile)
         self.assertEqual(course, "/opt/unshard")
+
+    def test_an_image_has_all_that_a_grading_would_make_first(self):
+        done = []
+        settings = {"tasks": [1, 3], "race": False}
+        with mock.patch.multiple(
+                autograder, settings_here=lambda: settings,
+                subprocess=mock.Mock(run=lambda *_, **__: mock.Mock(returncode=0))), \
+             mock.patch.multiple(
+                 grade, prepare=lambda build, tasks: done.append((build, tasks)),
+                 main=lambda words: done.append("--built" in words) or 0), \
+             contextlib.redirect_stdout(io.StringIO()):
+            self.assertEqual(autograder.setup(argparse.Namespace(jobs=2)), 0)
+        self.assertEqual(done, [(manifest.ROOT / "build" / "grade",
+                                 [COURSE.task(1), COURSE.task(3)]), True])
 
     def test_scores_come_last(self):
         scores, feedback = self.grade("all", "graded all")

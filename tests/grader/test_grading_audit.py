@@ -234,13 +234,13 @@ class Names(unittest.TestCase):
                              ("fsdp::EventObserverScope::EventObserverScope(fsdp::EventObserver&)",
                               "device/context"),
                              ("fsdp::nn::CallObserverScope::~CallObserverScope()",
-                              "nn/module_call")):
+                              "nn/module")):
             with self.subTest(name):
                 self.assertTrue(policy.why_not_library(name, member, 3))
         self.assertFalse(policy.why_not_library("fsdp::Context::current()", "device/context", 3))
 
     def test_what_moves_the_bytes_of_ranks_is_no_part_of_an_answer(self):
-        open_to_all = {"process_group", "work", "collective_checks", "rank_error"}
+        open_to_all = {"process_group", "work", "rank_error"}
         for path in (manifest.ROOT / "common" / "comm").rglob("*.cpp"):
             refused = policy.why_not_library("fsdp::anything()", f"comm/{path.stem}", 3)
             with self.subTest(path):

@@ -31,8 +31,8 @@ import builder
 import manifest
 import mutant_files
 import regions
-import skeletons
 import verdicts
+import whole_file
 
 ROOT = manifest.ROOT
 SOURCES = Path("tests") / "mutants" / "whole"
@@ -111,7 +111,7 @@ def check(tools: builder.Builder, course: manifest.Manifest, whole: Whole) -> li
         own: dict[builder.FolderAndName, Path] = {}
         for name, text in files.items():
             source = folder / task.folder / name
-            skeletons.write_by_rename(source, text)
+            whole_file.write(source, text)
             own[task.folder, name] = folder / task.folder / f"{name}.o"
             tools.compile(source, task.folder, name, own[task.folder, name],
                           ("-g0", "-Wno-error"))

@@ -49,7 +49,7 @@ std::map<std::string, std::vector<Tensor>> read_gradients(nn::TransformerLM& mod
 
 // Loads the weights, and returns what the rank that held most held at its peak, and how much of it
 // were shards.
-Metadata load(train::TrainedModel& trained, const std::string& folder, ProcessGroup* group) {
+Metadata load(strategies::TrainedModel& trained, const std::string& folder, ProcessGroup* group) {
   const MemoryTracker& tracker = Context::current().tracker();
   load_full(trained, folder);
   const auto most = [&](std::int64_t mine) {
@@ -72,7 +72,7 @@ void write(const std::string& path, const NamedTensors& tensors, const Metadata&
 void run(const std::string& batches, const std::string& out, double lr,
          const config::TrainConfig& config, const train::Rank& rank) {
   const io::SafetensorsReader reader(batches);
-  const auto trained = train::make_trained_model(config, rank.group);
+  const auto trained = strategies::make_trained_model(config, rank.group);
   const Metadata loading = load(*trained, config.from, rank.group.get());
   std::map<std::string, Tensor> same;
   if (rank.group == nullptr) {

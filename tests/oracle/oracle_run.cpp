@@ -53,7 +53,7 @@ float mean_over_ranks(ProcessGroup* group, float loss) {
 
 }  // namespace
 
-OracleNumbers run_like_the_oracle(train::TrainedModel& trained, ProcessGroup* group,
+OracleNumbers run_like_the_oracle(strategies::TrainedModel& trained, ProcessGroup* group,
                                   const Tensor& tokens, const Tensor& targets, double lr) {
   OracleNumbers numbers;
   const Rows rows(tokens, group);

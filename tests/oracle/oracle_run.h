@@ -6,8 +6,8 @@
 #include "comm/process_group.h"
 #include "nn/transformer.h"
 #include "optim/optimizer.h"
+#include "strategies/trained_model.h"
 #include "tensor/tensor.h"
-#include "train/strategy.h"
 
 #include <map>
 #include <string>
@@ -26,7 +26,7 @@ struct OracleNumbers {
 /// of the W ranks takes B / W rows of every batch. Without targets it only computes the logits.
 /// Collective, and every rank gets the same numbers.
 /// @param group that of the model; null for strategy "single"
-OracleNumbers run_like_the_oracle(train::TrainedModel& trained, ProcessGroup* group,
+OracleNumbers run_like_the_oracle(strategies::TrainedModel& trained, ProcessGroup* group,
                                   const Tensor& tokens, const Tensor& targets, double lr);
 
 /// The parameters after AdamW has taken one step for each of these gradients: the optimizer by

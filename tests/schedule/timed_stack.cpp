@@ -2,6 +2,7 @@
 
 #include "autograd/node.h"
 #include "comm/fake_group.h"
+#include "graded/decorated.h"
 #include "nn/layers.h"
 #include "support/toy.h"
 #include "task8_beyond/checkpoint.h"
@@ -56,28 +57,18 @@ Variable free_loss(const Variable& y) {
 }
 
 /// Multiplies what reductions carry.
-class HeavyReductions : public Backend {
+class HeavyReductions : public graded::Decorated {
  public:
   HeavyReductions(std::shared_ptr<Backend> inner, int factor)
-      : inner_(std::move(inner)), factor_(factor) {}
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  std::string_view name() const override { return inner_->name(); }
+      : Decorated(std::move(inner)), factor_(factor) {}
   std::unique_ptr<Work::Pending> start(const Collective& call) override {
     Collective heavy = call;
     if (call.op == CollectiveOp::reduce_scatter) heavy.numel *= factor_;
-    return inner_->start(heavy);
+    return inner().start(heavy);
   }
-  std::shared_ptr<Backend> split(int color, int key, std::int64_t sequence) override {
-    return inner_->split(color, key, sequence);
-  }
-  std::shared_ptr<Backend> split_regular(int count, int stride, std::int64_t sequence) override {
-    return inner_->split_regular(count, stride, sequence);
-  }
-  void abort(const std::string& reason) override { inner_->abort(reason); }
 
  private:
-  std::shared_ptr<Backend> inner_;
+  std::shared_ptr<Backend> decorate(std::shared_ptr<Backend> part) override { return part; }
   int factor_;
 };
 

@@ -61,7 +61,7 @@ Outcome train(int world_size, const Mark& mark, bool by_policy) {
     } else {
       for (nn::Module* module : mark(model)) fully_shard(*module);
     }
-    const auto sharded = fully_shard(model, {&world, [](ProcessGroup*) {}}, options);
+    const auto sharded = fully_shard(model, borrowed(world), options);
     sharded->attach_optimizer(
         [] { return std::make_shared<optim::AdamW>(optim::AdamW::Options{}); });
     Outcome mine;
@@ -120,7 +120,7 @@ TEST_CASE("A unit may lie inside of another one") {
 
 TEST_CASE("fully_shard refuses a module twice, and a part after the whole") {
   run_ranks(2, [](ProcessGroup& world) {
-    const std::shared_ptr<ProcessGroup> group(&world, [](ProcessGroup*) {});
+    const std::shared_ptr<ProcessGroup> group = borrowed(world);
     nn::TransformerLM model(nn::TransformerConfig::nano());
     nn::Module& block = *model.blocks()[0];
     const auto expect = [](const std::string& message, const std::string& part) {
@@ -146,7 +146,7 @@ TEST_CASE("fully_shard refuses a module twice, and a part after the whole") {
 
 TEST_CASE("fully_shard refuses a model without a group, and two lists of units") {
   run_ranks(2, [](ProcessGroup& world) {
-    const std::shared_ptr<ProcessGroup> group(&world, [](ProcessGroup*) {});
+    const std::shared_ptr<ProcessGroup> group = borrowed(world);
     nn::TransformerLM model(nn::TransformerConfig::nano());
     fully_shard(*model.blocks()[1]);
     const std::string lost = message_of<Error>([&] { fully_shard(model); });

@@ -25,7 +25,7 @@ std::vector<std::vector<float>> losses_of_the_front_page() {
   // README
   run_ranks(4, [&](ProcessGroup& group) {
     nn::TransformerLM model(nn::TransformerConfig::nano());
-    auto sharded = fully_shard(model, {&group, [](ProcessGroup*) {}});
+    auto sharded = fully_shard(model, borrowed(group));
     sharded->attach_optimizer(
         [] { return std::make_shared<optim::AdamW>(optim::AdamW::Options()); });
     const auto [tokens, targets] = batch_of(group.rank());

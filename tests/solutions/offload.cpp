@@ -86,7 +86,7 @@ TEST_CASE("A full state is written from offloaded shards, and read into them") {
                optim::MixedPrecision{.param_dtype = DType::bfloat16, .reduce_dtype = {}});
   const TemporaryFolder folder;
   run_ranks({.world_size = 2, .seed = 3, .has_cpu_host = true}, [&](ProcessGroup& ranks) {
-    const std::shared_ptr<ProcessGroup> group(&ranks, [](ProcessGroup*) {});
+    const std::shared_ptr<ProcessGroup> group = borrowed(ranks);
     FullyShardOptions options;
     options.mixed_precision = policy;
     options.offload = kAll;

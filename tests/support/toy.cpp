@@ -2,10 +2,6 @@
 
 namespace fsdp::testing {
 
-std::shared_ptr<ProcessGroup> borrowed(ProcessGroup& group) {
-  return {&group, [](ProcessGroup*) {}};
-}
-
 ShardedToy::ShardedToy(const ToyConfig& toy_config, ProcessGroup& group, FullyShardOptions options)
     : config(toy_config),
       rank(group.rank()),

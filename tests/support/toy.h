@@ -44,9 +44,6 @@ ToyResult run_sharded(const ToyRun& run, int world_size);
 /// The first difference in a bit, as a sentence; "" if there is none.
 std::string difference(const Values& a, const Values& b);
 
-/// A group that shares what `group` refers to, for interfaces that want ownership.
-std::shared_ptr<ProcessGroup> borrowed(ProcessGroup& group);
-
 /// A Toy that is sharded, on one rank.
 struct ShardedToy {
   ShardedToy(const ToyConfig& toy_config, ProcessGroup& group, FullyShardOptions options = {});

@@ -5,6 +5,7 @@
 // poisoned ("param", "grad", "state": whose padding; all if there is none), bad ("inf" or "nan": an
 // element of a gradient of rank bad_rank). Of "clip": max_norm, unlimited (max_norm is infinite),
 // others (the caller counts a 3 on every rank). Of "state": alone.
+#include "graded/decorated.h"
 #include "graded/recorder.h"
 #include "task5/shards.h"
 #include "tensor/ops.h"

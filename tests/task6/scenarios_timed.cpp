@@ -4,8 +4,8 @@
 // limit, ps_per_flop, alpha, ps_per_byte (of the link), reduce_factor (a reduction carries so many
 // times the bytes of a gather), backward.
 #include "autograd/node.h"
-#include "comm/decorators.h"
 #include "comm/fake_group.h"
+#include "graded/decorated.h"
 #include "nn/layers.h"
 #include "task4_backward/backward.h"
 #include "task6/stack.h"

@@ -1,6 +1,6 @@
 #include "base/todo.h"
-#include "comm/decorators.h"
 #include "comm/world.h"
+#include "graded/decorated.h"
 #include "graded/device.h"
 #include "graded/precision.h"
 #include "support/numbers.h"
@@ -236,10 +236,6 @@ std::int64_t peak_of(const std::function<void()>& call) {
   tracker.reset_peak();
   call();
   return tracker.peak_total() - before;
-}
-
-std::shared_ptr<ProcessGroup> borrowed(ProcessGroup& group) {
-  return {&group, [](ProcessGroup*) {}};
 }
 
 Watch fails_at(int n) {

@@ -1,6 +1,6 @@
 // Task 7: the units, what is attached to them, and what is not sharded.
-#include "comm/decorators.h"
 #include "comm/world.h"
+#include "graded/decorated.h"
 #include "graded/device.h"
 #include "task7/session.h"
 #include "tensor/ops.h"

@@ -78,8 +78,6 @@ Json to_json(const std::vector<io::StateSlice>& slices);
 Json bits_of(const Tensor& tensor);
 /// Bytes above what was held before, at the peak of `call`.
 std::int64_t peak_of(const std::function<void()>& call);
-
-std::shared_ptr<ProcessGroup> borrowed(ProcessGroup& group);
 /// The names in a folder, in alphabetical order, without those that begin with a dot.
 Names listing(const std::filesystem::path& folder);
 

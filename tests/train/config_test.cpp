@@ -5,7 +5,6 @@
 #include "io/file_io.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
-#include "train/strategy.h"
 
 #include <algorithm>
 #include <filesystem>

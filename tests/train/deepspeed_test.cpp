@@ -3,7 +3,6 @@
 #include "base/check.h"
 #include "support/catch.h"
 #include "train/deepspeed_files.h"
-#include "train/strategy.h"
 
 #include <algorithm>
 #include <cmath>

@@ -267,7 +267,7 @@ TEST_CASE("after an evaluation every unit is sharded, and nothing is left", "[tr
         nn::TransformerLM model(configure({}).model);
         FullyShardOptions options;
         options.reshard_after_forward = reshard;
-        const auto sharded = fully_shard(model, {&group, [](ProcessGroup*) {}}, options);
+        const auto sharded = fully_shard(model, borrowed(group), options);
         const Evaluator evaluator(data, 2, kLength, &group);
         evaluator.mean_loss(model);  // the thread pool and its scratch are there from now on
         const Breakdown before = Context::current().tracker().current();

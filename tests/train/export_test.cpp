@@ -7,11 +7,11 @@
 #include "io/hf_folder.h"
 #include "io/sharded_checkpoint.h"
 #include "strategies/model_files.h"
+#include "strategies/trained_model.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 #include "train/command_line.h"
 #include "train/some_text.h"
-#include "train/strategy.h"
 #include "train/trainer.h"
 
 #include <nlohmann/json.hpp>
@@ -124,7 +124,7 @@ TEST_CASE("an export needs no more memory than gathering one unit", "[train][exp
     std::vector<std::int64_t> gathering(static_cast<std::size_t>(ranks)), exporting = gathering;
     threads::run_ranks({.world_size = ranks}, [&](ProcessGroup& group) {
       const auto rank = static_cast<std::size_t>(group.rank());
-      const auto made = make_trained_model(config, {&group, [](ProcessGroup*) {}});
+      const auto made = strategies::make_trained_model(config, borrowed(group));
       MemoryTracker& tracker = Context::current().tracker();
       tracker.reset_peak();
       made->for_each_full_parameter([](const std::string&, const Tensor&) {});

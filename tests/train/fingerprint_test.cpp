@@ -1,7 +1,7 @@
 // The fingerprint of a model, and the summary it goes into.
 #include "train/fingerprint.h"
 #include "support/catch.h"
-#include "train/run_state.h"
+#include "train/sample.h"
 #include "train/summary.h"
 
 #include <limits>

@@ -5,12 +5,12 @@
 #include "io/file_io.h"
 #include "io/hf_folder.h"
 #include "strategies/model_files.h"
+#include "strategies/trained_model.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 #include "train/bound.h"
 #include "train/memory_check.h"
 #include "train/some_text.h"
-#include "train/strategy.h"
 #include "train/trainer.h"
 
 #include <bit>
@@ -164,7 +164,7 @@ TEST_CASE("no rank holds more than its shards while it loads, and draws nothing"
         Context& context = Context::current();
         context.pool();  // the rank's scratch
         const std::int64_t scratch = context.tracker().current_total();
-        const auto made = make_trained_model(config, {&group, [](ProcessGroup*) {}});
+        const auto made = strategies::make_trained_model(config, borrowed(group));
         load_full(*made, config.from);
         seen[static_cast<std::size_t>(group.rank())] = {context.tracker().peak(), scratch,
                                                         context.generator().offset()};
@@ -186,7 +186,7 @@ TEST_CASE("single and ddp draw nothing for what they read", "[train][from]") {
   io::save_hf_folder(*make_model(false), home / "model");
   Context context({.seed = 1});
   const ContextScope scope(context);
-  const auto made = make_trained_model(configure(home / "model", {}), nullptr);
+  const auto made = strategies::make_trained_model(configure(home / "model", {}), nullptr);
   CHECK(context.generator().offset() == 0);
   load_full(*made, home / "model");
   const auto model = make_model(false);

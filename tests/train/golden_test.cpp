@@ -40,7 +40,7 @@ OracleNumbers numbers_from(const io::SafetensorsReader& golden,
                            const nn::TransformerConfig& config) {
   config::TrainConfig run;
   run.model = config;
-  const auto strategy = train::make_trained_model(run, nullptr);
+  const auto strategy = strategies::make_trained_model(run, nullptr);
   for (const nn::NamedParameter& each : strategy->model().named_parameters()) {
     golden.read("start/" + each.path, each.variable.data());
   }

@@ -128,8 +128,8 @@ std::string fingerprint_of(const config::TrainConfig& config) {
   if (!config.recipe.sharding.offload.params) return run_training(config, data).param_sha256;
   std::string fingerprint;
   run_ranks({.world_size = config.recipe.ranks, .has_cpu_host = true}, [&](ProcessGroup& group) {
-    const std::shared_ptr<ProcessGroup> shared(&group, [](ProcessGroup*) {});
-    const std::string mine = RankTrainer(config, data, {}, {shared, nullptr}).run().param_sha256;
+    const std::shared_ptr<ProcessGroup> shared = borrowed(group);
+    const std::string mine = RankTrainer(config, data, {}, {shared}).run().param_sha256;
     if (group.rank() == 0) fingerprint = mine;
   });
   return fingerprint;

@@ -3,9 +3,9 @@
 #include "config/config.h"
 #include "io/file_io.h"
 #include "io/hf_folder.h"
+#include "strategies/trained_model.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
-#include "train/strategy.h"
 
 #include "train/program.h"
 
@@ -156,7 +156,7 @@ TEST_CASE("the masters are cast after they changed, and not for every forward", 
   const ContextScope scope(context);
   const config::TrainConfig config = config::load_config(
       std::nullopt, {"--model.preset=nano", "--training.mixed_precision_param=bfloat16"});
-  const auto strategy = make_trained_model(config, nullptr);
+  const auto strategy = strategies::make_trained_model(config, nullptr);
   const Variable tokens(Tensor::empty({1, 4}, DType::int32));
   const auto forward = [&] {
     const NoGradScope no_grad;

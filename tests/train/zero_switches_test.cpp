@@ -1,10 +1,10 @@
 // The switches of DDP, ZeRO-1 and ZeRO-2 through unshard-train: bits, bytes, the bound, and keys.
+#include "strategies/trained_model.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 #include "train/bound.h"
 #include "train/short_training.h"
 #include "train/some_text.h"
-#include "train/strategy.h"
 #include "train/trainer.h"
 
 #include <cmath>

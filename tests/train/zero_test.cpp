@@ -3,12 +3,12 @@
 #include "device/context.h"
 #include "io/file_io.h"
 #include "strategies/model_files.h"
+#include "strategies/trained_model.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 #include "train/bound.h"
 #include "train/evaluation.h"
 #include "train/some_text.h"
-#include "train/strategy.h"
 #include "train/trainer.h"
 
 #include <numeric>
@@ -210,7 +210,7 @@ TEST_CASE("ZeRO in 16 bits: building and exporting a model hold one float32 para
     threads::run_ranks({.world_size = 4}, [&](ProcessGroup& group) {
       const auto rank = static_cast<std::size_t>(group.rank());
       MemoryTracker& tracker = Context::current().tracker();
-      const auto made = make_trained_model(config, {&group, [](ProcessGroup*) {}});
+      const auto made = strategies::make_trained_model(config, borrowed(group));
       held[rank] = tracker.current()[MemoryKind::unsharded_param];
       building[rank] = tracker.peak()[MemoryKind::unsharded_param];
       tracker.reset_peak();

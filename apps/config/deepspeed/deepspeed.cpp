@@ -2,12 +2,14 @@
 
 #include "base/check.h"
 #include "base/printable.h"
+#include "config/config.h"
 #include "config/deepspeed/rows.h"
 #include "config/deepspeed/translation.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace fsdp::config {
 namespace deepspeed {
@@ -195,6 +197,8 @@ std::vector<std::string> deepspeed_paths() {
   return paths;
 }
 
+namespace {
+
 DeepSpeedSettings settings_of_deepspeed(const std::filesystem::path& file,
                                         const std::vector<Key>& keys,
                                         const std::vector<Setting>& others, bool is_modeled,
@@ -237,6 +241,40 @@ DeepSpeedSettings settings_of_deepspeed(const std::filesystem::path& file,
     }
   }
   return settings;
+}
+
+}  // namespace
+
+DeepSpeedBase::DeepSpeedBase(const std::filesystem::path& file, TrainConfig& config,
+                             const std::vector<Key>& keys, const std::vector<Setting>& others,
+                             foreign::Report& report)
+    : keys_(keys), others_(others) {
+  DeepSpeedSettings settings = settings_of_deepspeed(file, keys, others, config.is_modeled, report);
+  const auto apply = [&](const Setting& each) {
+    report.collect([&] { each.apply(keys); });
+    config.origins[each.key] = each.origin;
+  };
+  for (const Setting& each : settings.implied) apply(each);
+  for (const Setting& each : settings.given) {
+    apply(each);
+    said_[each.key] = {key_named(keys, each.key).get(), each.origin};
+  }
+  config.deepspeed = std::move(settings.said);
+  for (std::string& each : settings.remarks) config.remarks.push_back(std::move(each));
+}
+
+void DeepSpeedBase::check_agreement(const Setting& setting) const {
+  const auto said = said_.find(setting.key);
+  const auto decides = [&](const Setting& each) {
+    return each.key == setting.key && each.origin == kCommandLine;
+  };
+  if (said == said_.end() || std::ranges::any_of(others_, decides)) return;
+  const std::string value = key_named(keys_, setting.key).get();
+  if (value == said->second.text) return;
+  throw InputError(
+      fmt::format("{}: {}: is {}, but {} makes it {}; leave one of them out, or decide with --{}",
+                  setting.origin, setting.key, printable(value), said->second.origin,
+                  printable(said->second.text), setting.key));
 }
 
 }  // namespace fsdp::config

@@ -14,6 +14,8 @@
 
 namespace fsdp::config {
 
+struct TrainConfig;
+
 /// What a DeepSpeed configuration says in its own words.
 struct DeepSpeedKeys {
   struct Said {
@@ -35,18 +37,30 @@ struct DeepSpeedSettings {
   std::vector<std::string> remarks;  ///< keys that change nothing here, one sentence each
 };
 
-/// `keys` are all of ours. `others` are the settings of the TOML file and then those of the command
-/// line: they fill in what is "auto", and parallel.ranks is the W of the product rule
-/// train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x W.
-/// @param is_modeled as in ConfigUse
-/// @param report gets each key with its decision, and as a problem, with file, line, path and
-/// remedy, a key that is misspelled, or that DeepSpeed would refuse, and a value that we cannot
-/// honor
-/// @throws InputError naming file and line for what is not JSON.
-DeepSpeedSettings settings_of_deepspeed(const std::filesystem::path& file,
-                                        const std::vector<Key>& keys,
-                                        const std::vector<Setting>& others, bool is_modeled,
-                                        foreign::Report& report);
+/// What a DeepSpeed configuration has set, before `others` are applied: the settings of the TOML
+/// file, then those of the command line. It does not outlive what it was made of.
+class DeepSpeedBase {
+ public:
+  /// Sets the members that `keys`, which are all of ours, lead to, and the origins and remarks of
+  /// `config`. `others` fill in what is "auto", and parallel.ranks is the W of the product rule
+  /// train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x W.
+  /// @param report gets each key with its decision, and as a problem, with file, line, path and
+  /// remedy, a key that is misspelled, or that DeepSpeed would refuse, and a value that we cannot
+  /// honor, or that is out of range
+  /// @throws InputError naming file and line for what is not JSON.
+  DeepSpeedBase(const std::filesystem::path& file, TrainConfig& config,
+                const std::vector<Key>& keys, const std::vector<Setting>& others,
+                foreign::Report& report);
+  /// After `setting` was applied. Of two files that say different things, neither is meant more, so
+  /// only the command line can decide.
+  /// @throws InputError naming both places.
+  void check_agreement(const Setting& setting) const;
+
+ private:
+  const std::vector<Key>& keys_;
+  const std::vector<Setting>& others_;
+  std::map<std::string, DeepSpeedKeys::Said> said_;  ///< by our key
+};
 
 /// Every path that such a file may have, for the tests of the documentation.
 std::vector<std::string> deepspeed_paths();

@@ -3,25 +3,15 @@
 namespace fsdp::config::deepspeed {
 namespace {
 
-using Values = std::vector<std::pair<std::string, std::string>>;
-using Table = std::vector<Row>;
+using foreign::idle, foreign::only, foreign::own, foreign::refused, foreign::sets, foreign::Values;
+using Table = foreign::Rows;
 using Use = Row::Use;
 
-Row sets(const char* path, const char* key, Values values = {}) {
-  return {.use = Use::set, .path = path, .key = key, .values = std::move(values)};
-}
-// The same for what changes no number of a training.
+// sets() for what changes no number of a training.
 Row tunes(const char* path, const char* key, Values values = {}) {
   Row row = sets(path, key, std::move(values));
   row.changes_numbers = false;
   return row;
-}
-Row only(const char* path, const char* word, const char* why, Values more = {}) {
-  return {.use = Use::only, .path = path, .values = std::move(more), .word = word, .why = why};
-}
-Row idle(const char* path, const char* why) { return {.use = Use::idle, .path = path, .why = why}; }
-Row refused(const char* path, const char* why) {
-  return {.use = Use::refuse, .path = path, .why = why};
 }
 // A whole section, which must not be enabled.
 Row off(const char* section, const char* why) {
@@ -30,9 +20,6 @@ Row off(const char* section, const char* why) {
 // A whole section that changes no number, enabled or not.
 Row extra(const char* section, const char* why) {
   return {.use = Use::extra, .path = section, .why = why};
-}
-Row own(const char* path, const char* why = "") {
-  return {.use = Use::own, .path = path, .why = why};
 }
 
 constexpr const char* kOffloadOptimizer =
@@ -324,15 +311,9 @@ Table others() {
 }  // namespace
 
 const std::vector<Row>& rows() {
-  static const std::vector<Row> table = [] {
-    Table all;
-    for (const Table& part : {top(), optimizer(), other_optimizers(), scheduler(),
-                              other_schedules(), fp16(), bf16("bf16"), bf16("bfloat16"), zero(),
-                              stage3("stage3_"), stage3(""), zero_only(), offload(), others()}) {
-      all.insert(all.end(), part.begin(), part.end());
-    }
-    return all;
-  }();
+  static const Table table = foreign::joined(
+      {top(), optimizer(), other_optimizers(), scheduler(), other_schedules(), fp16(), bf16("bf16"),
+       bf16("bfloat16"), zero(), stage3("stage3_"), stage3(""), zero_only(), offload(), others()});
   return table;
 }
 

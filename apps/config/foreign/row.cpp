@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <numeric>
 #include <ranges>
+#include <utility>
 
 namespace fsdp::config::foreign {
 namespace {
@@ -41,6 +42,29 @@ std::string meaning(const Row& row) {
 }
 
 }  // namespace
+
+Row sets(const char* path, const char* key, Values values) {
+  return {.use = Row::Use::set, .path = path, .key = key, .values = std::move(values)};
+}
+Row only(const char* path, const char* word, const char* why, Values others) {
+  return {
+      .use = Row::Use::only, .path = path, .values = std::move(others), .word = word, .why = why};
+}
+Row idle(const char* path, const char* why) {
+  return {.use = Row::Use::idle, .path = path, .why = why};
+}
+Row refused(const char* path, const char* why) {
+  return {.use = Row::Use::refuse, .path = path, .why = why};
+}
+Row own(const char* path, const char* why) {
+  return {.use = Row::Use::own, .path = path, .why = why};
+}
+
+Rows joined(std::initializer_list<Rows> parts) {
+  Rows all;
+  for (const Rows& part : parts) all.insert(all.end(), part.begin(), part.end());
+  return all;
+}
 
 const char* name_of(Decision decision) {
   switch (decision) {

@@ -4,6 +4,7 @@
 /// such a table, and one function reads all of them.
 #pragma once
 
+#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +21,9 @@ enum class Decision {
 };
 const char* name_of(Decision decision);
 
+/// Their values and ours.
+using Values = std::vector<std::pair<std::string, std::string>>;
+
 /// A key of a foreign format.
 struct Row {
   enum class Use {
@@ -33,8 +37,7 @@ struct Row {
   } use;
   std::string path;      ///< "zero_optimization.stage"
   std::string key = {};  ///< ours
-  /// Their values and ours; "" = as if left out. None: any value, as it is.
-  std::vector<std::pair<std::string, std::string>> values = {};
+  Values values = {};    ///< "" = as if left out. None: any value, as it is
   std::string word = {};
   std::string why = {};
   bool changes_numbers = true;  ///< false: "auto" is our default
@@ -43,6 +46,15 @@ struct Row {
   Decision decision() const;
 };
 using Rows = std::vector<Row>;
+
+// Rows, named by what becomes of the key.
+Row sets(const char* path, const char* key, Values values = {});
+Row only(const char* path, const char* word, const char* why, Values others = {});
+Row idle(const char* path, const char* why);
+Row refused(const char* path, const char* why);
+Row own(const char* path, const char* why = "");
+/// Several parts of a table, one after the other.
+Rows joined(std::initializer_list<Rows> parts);
 
 /// A value, judged by its row alone.
 struct Verdict {

@@ -44,10 +44,6 @@ std::string name_in(const Own& own, const char* key, const char* fallback) {
 
 }  // namespace
 
-const Key& key_named(const std::vector<Key>& keys, const std::string& name) {
-  return *std::ranges::find(keys, name, &Key::name);
-}
-
 std::optional<std::string> preset_of(const Own& own, foreign::Report& report) {
   const std::string name = name_in(own, "model.name", "llama3");
   const std::string flavor = name_in(own, "model.flavor", kDebug);

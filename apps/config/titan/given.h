@@ -32,8 +32,6 @@ struct Given {
 };
 using AllGiven = std::vector<Given>;
 
-/// One of our keys, which there must be.
-const Key& key_named(const std::vector<Key>& keys, const std::string& name);
 /// Null if there is none.
 const Given* last_of(const AllGiven& all, const std::string& key);
 std::optional<std::int64_t> number_of(std::string_view text);

@@ -3,24 +3,13 @@
 namespace fsdp::config::titan {
 namespace {
 
-using Values = std::vector<std::pair<std::string, std::string>>;
-using Table = std::vector<Row>;
-using Use = Row::Use;
+using foreign::idle, foreign::only, foreign::refused, foreign::sets, foreign::Values;
+using Table = foreign::Rows;
 
-Row sets(const char* path, const char* key, Values values = {}) {
-  return {.use = Use::set, .path = path, .key = key, .values = std::move(values)};
-}
 // Of the same name and meaning here.
 Row same(const char* path) { return sets(path, path); }
-Row only(const char* path, const char* word, const char* why, Values others = {}) {
-  return {.use = Use::only, .path = path, .values = std::move(others), .word = word, .why = why};
-}
-Row idle(const char* path, const char* why) { return {.use = Use::idle, .path = path, .why = why}; }
-Row refused(const char* path, const char* why) {
-  return {.use = Use::refuse, .path = path, .why = why};
-}
 // titan_keys.cpp, world.cpp and parts.cpp read it; `here` is for the table.
-Row own(const char* path, const char* here) { return {.use = Use::own, .path = path, .why = here}; }
+Row own(const char* path, const char* here) { return foreign::own(path, here); }
 
 const Values kEmptyList = {{"[]", ""}, {"[  ]", ""}};
 constexpr const char* kRun = "a run's name, and how it is started, change nothing in it";
@@ -364,14 +353,9 @@ Table others() {
 }  // namespace
 
 const std::vector<Row>& rows() {
-  static const std::vector<Row> table = [] {
-    Table all;
-    for (const Table& part : {job(), model(), optimizer(), training(), parallelism(), checkpoint(),
-                              recomputation(), number_formats(), others()}) {
-      all.insert(all.end(), part.begin(), part.end());
-    }
-    return all;
-  }();
+  static const Table table =
+      foreign::joined({job(), model(), optimizer(), training(), parallelism(), checkpoint(),
+                       recomputation(), number_formats(), others()});
   return table;
 }
 

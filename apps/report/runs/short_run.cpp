@@ -1,6 +1,5 @@
 #include "report/runs/short_run.h"
 
-#include "autograd/functions.h"
 #include "base/check.h"
 #include "base/philox.h"
 #include "comm/fake_group.h"
@@ -97,17 +96,14 @@ class RankRun {
 
   void train(int step) {
     const optim::StepPlan plan = run_.recipe.plan();
-    trained_.gradients().begin_step(plan);
-    for (int m = 0; m < plan.micro_steps; ++m) {
+    const auto next = [&](int m) {
       const auto j = plan.micro_batch(m, Context::current().rank(), run_.recipe.ranks);
-      // In this order: compilers differ in which argument of a call they evaluate first, and the
-      // picture of the memory would differ with them.
-      const Tensor targets = tokens(step, j, 1);
-      cross_entropy(trained_.model()(Variable(tokens(step, j, 0))), targets)
-          .backward(plan.loss_scale);
-      trained_.gradients().end_micro_step();
-    }
-    trained_.gradients().finish_gradients();
+      strategies::MicroBatch micro;
+      micro.targets = tokens(step, j, 1);
+      micro.tokens = tokens(step, j, 0);
+      return micro;
+    };
+    trained_.make_gradients(plan, next, [](const Tensor&) {});
     trained_.step(kLearningRate);
     trained_.gradients().zero_grad();
   }
@@ -179,9 +175,9 @@ RunRecord record_fake(const ShortRun& run, const CostModel& machine, int recorde
 RunRecord record_threads(const ShortRun& run) {
   RunRecord record = empty_record(run, run.recipe.ranks);
   threads::run_ranks({.world_size = run.recipe.ranks, .seed = kSeed}, [&](ProcessGroup& group) {
-    std::shared_ptr<ProcessGroup> borrowed(&group, [](ProcessGroup*) {});
-    if (run.recipe.strategy == Strategy::single) borrowed = nullptr;
-    record.ranks[static_cast<std::size_t>(group.rank())] = RankRun(run, borrowed).record();
+    const bool is_single = run.recipe.strategy == Strategy::single;
+    RankRun of_rank(run, is_single ? nullptr : borrowed(group));
+    record.ranks[static_cast<std::size_t>(group.rank())] = of_rank.record();
   });
   return record;
 }

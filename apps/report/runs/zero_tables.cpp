@@ -45,16 +45,9 @@ std::string heading_of(const ShortRun& run, const CostModel& machine) {
          fmt::format(", {} step{} on the virtual clock\n", run.steps, run.steps == 1 ? "" : "s");
 }
 
-std::vector<std::int64_t> loads(const std::vector<parallel::OwnedSlice>& slices, int ranks) {
-  std::vector<std::int64_t> all;
-  all.reserve(static_cast<std::size_t>(ranks));
-  for (int rank = 0; rank < ranks; ++rank) all.push_back(parallel::load_of(slices, rank));
-  return all;
-}
-
 std::string loads_text(const std::string& name, const std::vector<parallel::OwnedSlice>& slices,
                        int ranks) {
-  const std::vector<std::int64_t> all = loads(slices, ranks);
+  const std::vector<std::int64_t> all = parallel::loads_of(slices, ranks);
   std::vector<std::string> shown;
   shown.reserve(all.size());
   for (const std::int64_t load : all) shown.push_back(grouped(load));

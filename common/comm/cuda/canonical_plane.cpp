@@ -157,7 +157,7 @@ class CanonicalTransfer final : public threads::Transfer {
       throw;
     }
   }
-  const StreamEvent* ended(int /*member*/) const override { return ended_.get(); }
+  const StreamEvent* end_event(int /*member*/) const override { return ended_.get(); }
 
  private:
   void enqueue() {

@@ -94,7 +94,7 @@ class NcclTransfer final : public threads::Transfer {
     const KeepDevice keep;
     ends_ = plane_.start(group_, calls_);
   }
-  const StreamEvent* ended(int member) const override {
+  const StreamEvent* end_event(int member) const override {
     return ends_.empty() ? nullptr : ends_[static_cast<std::size_t>(member)].get();
   }
 

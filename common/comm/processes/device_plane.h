@@ -18,7 +18,8 @@
 
 namespace fsdp::processes {
 
-/// What the first rank of a group makes, and the others must know to connect. MPI carries it there.
+/// What the first rank of a group makes, and the others must know to connect. The Job carries it
+/// there.
 using DeviceGroupId = std::array<std::byte, 128>;
 
 /// One group of ranks, as this process has it. One thread at a time may call, whichever it is. No

@@ -170,4 +170,8 @@ class Engine {
   std::thread communication_;
 };
 
+/// This process's place in `group`. Used from the rank's thread only.
+std::shared_ptr<Backend> make_backend(std::shared_ptr<Engine> engine,
+                                      std::shared_ptr<Membership> group);
+
 }  // namespace fsdp::processes

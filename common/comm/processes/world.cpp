@@ -1,7 +1,6 @@
 #include "comm/processes/world.h"
 
 #include "base/check.h"
-#include "comm/processes/backend.h"
 #include "comm/processes/engine.h"
 #include "comm/rank_body.h"
 #include "comm/rank_error.h"

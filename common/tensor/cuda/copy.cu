@@ -3,7 +3,7 @@
 // whose innermost strides are not 1 moves whole sectors of 32 bytes for each element.
 #include "tensor/cuda/copy.h"
 
-#include "base/odd_rounding.h"
+#include "base/half_floats.h"
 #include "tensor/cuda/pointwise.h"
 
 #include <bit>

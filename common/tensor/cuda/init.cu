@@ -4,7 +4,7 @@
 // drawn once.
 #include "tensor/cuda/init.h"
 
-#include "base/odd_rounding.h"
+#include "base/half_floats.h"
 #include "base/philox_block.h"
 #include "tensor/cuda/pointwise.h"
 #include "tensor/quantile_formula.h"

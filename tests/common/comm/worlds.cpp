@@ -1,27 +1,19 @@
 #include "worlds.h"
 
-#include "comm/decorators.h"
 #include "comm/world.h"
+#include "support/throttled.h"
 
 #include <memory>
 
 namespace fsdp::comm_test {
 namespace {
 
-void run_recorded(int world_size, const std::function<void(ProcessGroup&)>& body) {
-  RankOptions options;
-  options.world_size = world_size;
-  options.decorate = [](std::shared_ptr<Backend> backend) {
-    return make_recording(std::move(backend), std::make_shared<CollectiveLog>());
-  };
-  run_ranks(options, body);
-}
-
 void run_throttled(int world_size, const std::function<void(ProcessGroup&)>& body) {
   RankOptions options;
   options.world_size = world_size;
   options.decorate = [](std::shared_ptr<Backend> backend) {
-    return make_throttled(std::move(backend), LinkModel{});  // an infinitely fast link
+    // An infinitely fast link.
+    return std::make_shared<testing::Throttled>(std::move(backend), testing::LinkModel{});
   };
   run_ranks(options, body);
 }
@@ -36,7 +28,6 @@ const std::vector<int>& world_sizes() {
 const std::vector<World>& worlds() {
   static const std::vector<World> all = {
       {"plain", true, false, [](int world_size, const auto& body) { run_ranks(world_size, body); }},
-      {"recorded", true, false, run_recorded},
       {"throttled", true, false, run_throttled},
   };
   return all;

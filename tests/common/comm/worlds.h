@@ -1,6 +1,6 @@
 /// @file
 /// The worlds the contract suite runs in: of threads, or of processes where mpirun has started this
-/// program; plain, and with each decorator that must not change anything.
+/// program; plain, and behind a decorator that must change nothing.
 #pragma once
 
 #include "base/philox.h"

@@ -95,7 +95,7 @@ std::vector<Outcome> train(const Run& run) {
   run_ranks(
       {.world_size = run.world_size, .threads_per_rank = run.threads, .seed = 1, .decorate = {}},
       [&](ProcessGroup& world) {
-        const std::shared_ptr<ProcessGroup> group(&world, [](ProcessGroup*) {});
+        const std::shared_ptr<ProcessGroup> group = borrowed(world);
         outcomes[static_cast<std::size_t>(world.rank())] =
             train_rank(run, run.is_ddp ? group : nullptr);
       });
@@ -159,8 +159,7 @@ TEST_CASE("parameters that only some ranks use: same order everywhere, +0 where 
   run_ranks(3, [](ProcessGroup& world) {
     const auto leaf = [] { return Variable(Tensor::from(Floats{1, 1}, {2}), true); };
     const Variable a = leaf(), b = leaf(), c = leaf(), never = leaf();
-    DdpGradients engine({{"a", a}, {"b", b}, {"c", c}, {"never", never}},
-                        {&world, [](ProcessGroup*) {}}, 8);
+    DdpGradients engine({{"a", a}, {"b", b}, {"c", c}, {"never", never}}, borrowed(world), 8);
     engine.begin_step({.micro_steps = 1});
     // Rank 1 uses b only, the others a and c.
     const Variable loss = world.rank() == 1 ? sum(scale(b, 3)) : sum(add(scale(a, 6), scale(c, 9)));
@@ -181,7 +180,7 @@ TEST_CASE("buckets go on their way during backward, last parameters first") {
   run_ranks({.world_size = 2, .record_trace = true, .decorate = {}}, [](ProcessGroup& world) {
     const auto leaf = [] { return Variable(Tensor::from(Floats{1, 1}, {2}), true); };
     const Variable a = leaf(), b = leaf(), c = leaf();
-    DdpGradients engine({{"a", a}, {"b", b}, {"c", c}}, {&world, [](ProcessGroup*) {}}, 16);
+    DdpGradients engine({{"a", a}, {"b", b}, {"c", c}}, borrowed(world), 16);
     engine.begin_step({.micro_steps = 1});
     std::vector<std::string> issued;
     Variable(a).register_post_accumulate_grad_hook(
@@ -204,7 +203,7 @@ TEST_CASE("gradients live in the buckets, nothing is left after zero_grad or the
     };
     Variable a(Tensor::from(Floats(10, 1), {10}), true);
     {
-      DdpGradients engine({{"a", a}}, {&world, [](ProcessGroup*) {}});
+      DdpGradients engine({{"a", a}}, borrowed(world));
       engine.begin_step({.micro_steps = 2, .micro_steps_per_reduction = 2});
       for (int m = 0; m < 2; ++m) {
         expect(!a.grad().is_defined());
@@ -226,7 +225,7 @@ TEST_CASE("gradients live in the buckets, nothing is left after zero_grad or the
 
 TEST_CASE("masters of two dtypes that the model reads in one have two buckets") {
   run_ranks(2, [](ProcessGroup& world) {
-    const std::shared_ptr<ProcessGroup> group(&world, [](ProcessGroup*) {});
+    const std::shared_ptr<ProcessGroup> group = borrowed(world);
     const Variable a(Tensor::from(Floats{1, 2}, {2}), true);
     const Variable b(Tensor::from(std::vector<double>{3, 4, 5}, {3}), true);
     const std::vector<std::pair<std::string, Variable>> parameters = {{"a", a}, {"b", b}};
@@ -244,7 +243,7 @@ TEST_CASE("masters of two dtypes that the model reads in one have two buckets") 
 
 TEST_CASE("what DDP refuses") {
   run_ranks(1, [](ProcessGroup& world) {
-    const std::shared_ptr<ProcessGroup> group(&world, [](ProcessGroup*) {});
+    const std::shared_ptr<ProcessGroup> group = borrowed(world);
     const Variable a(Tensor::from(Floats{1}, {1}), true);
     CHECK_THROWS_AS(DdpGradients({{"a", a}}, nullptr), Error);
     CHECK_THROWS_AS(DdpGradients({{"a", a}}, group, 0), Error);

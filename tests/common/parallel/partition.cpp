@@ -15,33 +15,28 @@ using optim::Partition;
 using Numels = std::vector<std::int64_t>;
 using Slices = std::vector<OwnedSlice>;
 
-Numels loads(const Slices& slices, int world_size) {
-  Numels all;
-  for (int rank = 0; rank < world_size; ++rank) all.push_back(load_of(slices, rank));
-  return all;
-}
-
 }  // namespace
 
 TEST_CASE("the greedy partition gives each parameter to the rank with the smallest load") {
   const Slices slices = divide(Partition::greedy, {1, 1, 1, 1, 4}, 2);
   CHECK(slices == Slices{{0, 0, 1, 0}, {1, 0, 1, 1}, {2, 0, 1, 0}, {3, 0, 1, 1}, {4, 0, 4, 0}});
-  CHECK(loads(slices, 2) == Numels{6, 2});  // sorted by size, they would be 4 and 4
-  CHECK(loads(divide(Partition::greedy, {4, 1, 1, 1, 1}, 2), 2) == Numels{4, 4});
-  CHECK(loads(divide(Partition::greedy, {3, 2, 2}, 3), 3) == Numels{3, 2, 2});
+  CHECK(loads_of(slices, 2) == Numels{6, 2});  // sorted by size, they would be 4 and 4
+  CHECK(loads_of(divide(Partition::greedy, {4, 1, 1, 1, 1}, 2), 2) == Numels{4, 4});
+  CHECK(loads_of(divide(Partition::greedy, {3, 2, 2}, 3), 3) == Numels{3, 2, 2});
   // One giant tensor: its owner has it all, however many ranks there are.
-  CHECK(loads(divide(Partition::greedy, {1000, 1, 1}, 8), 8) == Numels{1000, 1, 1, 0, 0, 0, 0, 0});
+  CHECK(loads_of(divide(Partition::greedy, {1000, 1, 1}, 8), 8) ==
+        Numels{1000, 1, 1, 0, 0, 0, 0, 0});
 }
 
 TEST_CASE("the flat partition is near equal, and a parameter may have several owners") {
   const Slices slices = divide(Partition::flat, {1, 1, 1, 1, 4}, 2);
-  CHECK(loads(slices, 2) == Numels{4, 4});
+  CHECK(loads_of(slices, 2) == Numels{4, 4});
   // 11 elements for 4 ranks: three for the first 11 mod 4, two for the last.
   CHECK(divide(Partition::flat, {2, 7, 2}, 4) ==
         Slices{{0, 0, 2, 0}, {1, 0, 1, 0}, {1, 1, 3, 1}, {1, 4, 3, 2}, {2, 0, 2, 3}});
-  CHECK(loads(divide(Partition::flat, {1000, 1, 1}, 8), 8) ==
+  CHECK(loads_of(divide(Partition::flat, {1000, 1, 1}, 8), 8) ==
         Numels{126, 126, 125, 125, 125, 125, 125, 125});
-  CHECK(loads(divide(Partition::flat, {1, 1}, 4), 4) == Numels{1, 1, 0, 0});
+  CHECK(loads_of(divide(Partition::flat, {1, 1}, 4), 4) == Numels{1, 1, 0, 0});
 }
 
 TEST_CASE("round robin reorders before the cut: a tensor straddles two owners") {
@@ -49,11 +44,11 @@ TEST_CASE("round robin reorders before the cut: a tensor straddles two owners") 
   const Slices slices = divide(Partition::round_robin, {1, 1, 1, 1, 4}, 2);
   CHECK(slices ==
         Slices{{0, 0, 1, 0}, {1, 0, 1, 1}, {2, 0, 1, 0}, {3, 0, 1, 1}, {4, 0, 2, 0}, {4, 2, 2, 1}});
-  CHECK(loads(slices, 2) == Numels{4, 4});
+  CHECK(loads_of(slices, 2) == Numels{4, 4});
   // 11 elements for 3 ranks, in the order 0 3 1 2: the first 11 mod 3 get one more.
   CHECK(divide(Partition::round_robin, {2, 5, 1, 3}, 3) ==
         Slices{{0, 0, 2, 0}, {1, 0, 3, 1}, {1, 3, 2, 2}, {2, 0, 1, 2}, {3, 0, 2, 0}, {3, 2, 1, 1}});
-  CHECK(loads(divide(Partition::round_robin, {2, 5, 1, 3}, 3), 3) == Numels{4, 4, 3});
+  CHECK(loads_of(divide(Partition::round_robin, {2, 5, 1, 3}, 3), 3) == Numels{4, 4, 3});
   CHECK(divide(Partition::round_robin, {3, 4}, 1) == Slices{{0, 0, 3, 0}, {1, 0, 4, 0}});
 }
 
@@ -63,7 +58,7 @@ TEST_CASE("every element has one owner") {
     for (const int world_size : {1, 2, 3, 4, 8, 200}) {
       CAPTURE(world_size, how == Partition::flat);
       const Slices slices = divide(how, numels, world_size);
-      const Numels all = loads(slices, world_size);
+      const Numels all = loads_of(slices, world_size);
       CHECK(std::accumulate(all.begin(), all.end(), std::int64_t{0}) == 114);
       Numels next(numels.size(), 0);
       std::vector<std::vector<bool>> owns(numels.size(),

@@ -28,10 +28,6 @@ void expect(bool condition, int line = __builtin_LINE()) {
   if (!condition) throw std::logic_error(fmt::format("line {} does not hold", line));
 }
 
-std::shared_ptr<ProcessGroup> borrow(ProcessGroup& group) {
-  return {&group, [](ProcessGroup*) {}};
-}
-
 Variable leaf(std::size_t numel, float value = 1) {
   return Variable(Tensor::from(Floats(numel, value), {static_cast<std::int64_t>(numel)}), true);
 }
@@ -65,7 +61,7 @@ TEST_CASE("an owner updates what it owns, and all ranks have it after the broadc
     Variable frozen = leaf(100);
     frozen.set_requires_grad(false);
     const auto engine =
-        make(is_zero2, {{"a", a}, {"frozen", frozen}, {"b", b}, {"c", c}}, borrow(world),
+        make(is_zero2, {{"a", a}, {"frozen", frozen}, {"b", b}, {"c", c}}, borrowed(world),
              {.partition = partition, .reduce_buffer_bytes = most, .broadcast_buffer_bytes = most});
     engine->begin_step({.micro_steps = 1});
     add(scale(sum(a), 2), add(scale(sum(b), 3), scale(sum(c), 4))).backward();
@@ -98,7 +94,7 @@ TEST_CASE("ZeRO-2 leaves no gradient off its owner after backward") {
     for (const std::size_t most : {std::size_t{0}, std::size_t{24}, std::size_t{1000}}) {
       run_ranks(4, [&](ProcessGroup& world) {
         const Variable a = leaf(3), b = leaf(5), c = leaf(3);
-        Zero2Gradients engine({{"a", a}, {"b", b}, {"c", c}}, borrow(world),
+        Zero2Gradients engine({{"a", a}, {"b", b}, {"c", c}}, borrowed(world),
                               {.partition = partition, .reduce_buffer_bytes = most});
         std::int64_t mine = 0;
         for (const OwnedSlice& slice : engine.owned()) mine += slice.numel;
@@ -124,7 +120,7 @@ TEST_CASE("ZeRO-2 leaves no gradient off its owner after backward") {
 TEST_CASE("ZeRO-2 frees a gradient during backward, as soon as its reduction is finished") {
   run_ranks(2, [](ProcessGroup& world) {
     const Variable a = leaf(10), b = leaf(20), c = leaf(30);  // owners 0, 1, 0
-    Zero2Gradients engine({{"a", a}, {"b", b}, {"c", c}}, borrow(world));
+    Zero2Gradients engine({{"a", a}, {"b", b}, {"c", c}}, borrowed(world));
     std::vector<std::int64_t> at_hook;
     for (Variable each : {a, b, c}) {
       each.register_post_accumulate_grad_hook(
@@ -145,7 +141,7 @@ TEST_CASE("ZeRO-2 frees a gradient during backward, as soon as its reduction is 
 TEST_CASE("with several micro-steps per reduction, gradients stay whole until the last of them") {
   run_ranks({.world_size = 2, .record_trace = true, .decorate = {}}, [](ProcessGroup& world) {
     const Variable a = leaf(10), b = leaf(20);
-    Zero2Gradients engine({{"a", a}, {"b", b}}, borrow(world));
+    Zero2Gradients engine({{"a", a}, {"b", b}}, borrowed(world));
     engine.begin_step({.micro_steps = 4, .micro_steps_per_reduction = 2});
     for (int m = 0; m < 4; ++m) {
       add(sum(a), sum(b)).backward();
@@ -179,7 +175,7 @@ TEST_CASE("a larger reduce buffer means fewer collectives and more bytes held") 
         parameters.emplace_back(std::to_string(i), each);
         loss = i == 0 ? sum(each) : add(loss, sum(each));
       }
-      Zero2Gradients engine(parameters, borrow(world), {.reduce_buffer_bytes = buffer});
+      Zero2Gradients engine(parameters, borrowed(world), {.reduce_buffer_bytes = buffer});
       engine.begin_step({.micro_steps = 1});
       std::int64_t highest = 0;
       for (auto& [path, variable] : parameters) {
@@ -202,7 +198,7 @@ TEST_CASE("ZeRO with parameters that only some ranks use: same order everywhere,
   run_ranks(3, [&](ProcessGroup& world) {
     const Variable a = leaf(2), b = leaf(2), c = leaf(2), never = leaf(2);
     const auto engine = make(is_zero2, {{"a", a}, {"b", b}, {"c", c}, {"never", never}},
-                             borrow(world), {.reduce_buffer_bytes = most});
+                             borrowed(world), {.reduce_buffer_bytes = most});
     engine->begin_step({.micro_steps = 1});
     // Rank 1 uses b only, the others a and c.
     const Variable loss = world.rank() == 1 ? sum(scale(b, 3)) : sum(add(scale(a, 6), scale(c, 9)));
@@ -225,7 +221,7 @@ TEST_CASE("a broadcast in float16 rounds every rank's parameters, the owner's to
     const Floats values{0.1F, -3.14159F, 1e-6F, 0, 60000.7F, 1};
     const Variable a(Tensor::from(values, {6}), true), b(Tensor::from(values, {6}), true);
     Zero1Gradients engine(
-        {{"a", a}, {"b", b}}, borrow(world),
+        {{"a", a}, {"b", b}}, borrowed(world),
         {.partition = Partition::flat, .broadcast_buffer_bytes = most, .broadcast_fp16 = true});
     engine.broadcast_parameters();
     for (const Variable& each : {a, b}) {
@@ -253,7 +249,7 @@ TEST_CASE("under masters, an owner broadcasts what the model reads, in its forma
               const optim::MasterWeights masters(parameters, {DType::bfloat16, {}},
                                                  owned_parts(parameters, partition, world));
               const ZeroOptions options{.partition = partition, .broadcast_buffer_bytes = most};
-              const auto engine = make(is_zero2, parameters, borrow(world), options, masters);
+              const auto engine = make(is_zero2, parameters, borrowed(world), options, masters);
               std::int64_t numel = 0;
               for (const OwnedSlice& slice : engine->owned()) numel += slice.numel;
               expect(masters.of(a).numel() + masters.of(b).numel() == numel);
@@ -296,12 +292,12 @@ TEST_CASE("what ZeRO refuses") {
     const Variable a = leaf(1), read = leaf(1);
     const optim::MasterWeights whole({{"read", read}}, {DType::bfloat16, {}});
     CHECK_THAT(message_of<Error>([&] {
-                 Zero1Gradients({{"read", read}}, borrow(world), {}, whole);
+                 Zero1Gradients({{"read", read}}, borrowed(world), {}, whole);
                }),
                contains("the master of 'read' is whole") && contains("owned_parts()"));
     CHECK_THROWS_AS(Zero1Gradients({{"a", a}}, nullptr), Error);
     CHECK_THROWS_AS(Zero2Gradients({{"a", a}}, nullptr), Error);
-    Zero2Gradients engine({{"a", a}}, borrow(world));
+    Zero2Gradients engine({{"a", a}}, borrowed(world));
     CHECK_THAT(message_of<Error>([&] { engine.finish_gradients(); }), contains("0 of 0"));
     CHECK_THROWS_AS(engine.end_micro_step(), Error);
     CHECK_THAT(message_of<Error>([&] { sum(a).backward(); }), contains("'a' got a gradient out"));
@@ -325,7 +321,7 @@ TEST_CASE("what ZeRO refuses") {
 TEST_CASE("the hooks of ZeRO-2 end with it") {
   run_ranks(1, [](ProcessGroup& world) {
     const Variable a = leaf(3);
-    { const Zero2Gradients engine({{"a", a}}, borrow(world)); }
+    { const Zero2Gradients engine({{"a", a}}, borrowed(world)); }
     sum(a).backward();
     CHECK(a.grad().to_vector<float>() == Floats(3, 1));
   });

@@ -35,10 +35,6 @@ void expect(bool condition, int line = __builtin_LINE()) {
   if (!condition) throw std::logic_error(fmt::format("line {} does not hold", line));
 }
 
-std::shared_ptr<ProcessGroup> borrow(ProcessGroup& group) {
-  return {&group, [](ProcessGroup*) {}};
-}
-
 constexpr std::int64_t kNumels[] = {7, 30, 12};
 
 /// A micro-batch's gradient of a parameter on a rank.
@@ -75,7 +71,7 @@ float sum_of(const Floats& leaves, DType dtype) {
 std::unique_ptr<optim::GradientEngine> make(const std::string& strategy,
                                             const Parameters& parameters, ProcessGroup& world,
                                             const ZeroOptions& options) {
-  const auto group = borrow(world);
+  const auto group = borrowed(world);
   if (strategy == "zero1") {
     return std::make_unique<Zero1Gradients>(parameters, group, options, optim::MasterWeights(),
                                             100);
@@ -232,7 +228,7 @@ TEST_CASE("without overlap, a reduction is waited for at once") {
         parameters.emplace_back(std::to_string(i), each);
         loss = i == 0 ? sum(each) : multiply(sum(each), loss);
       }
-      Zero2Gradients engine(parameters, borrow(world), {.reductions = {.overlap = overlap}});
+      Zero2Gradients engine(parameters, borrowed(world), {.reductions = {.overlap = overlap}});
       Lines at_hook;
       for (auto& [path, variable] : parameters) {
         variable.register_post_accumulate_grad_hook(
@@ -274,7 +270,7 @@ TEST_CASE("gradients that are not contiguous stay where they were made until all
         parameters.emplace_back(std::to_string(i), each);
         loss = i == 0 ? sum(each) : multiply(sum(each), loss);
       }
-      Zero2Gradients engine(parameters, borrow(world),
+      Zero2Gradients engine(parameters, borrowed(world),
                             {.reduce_buffer_bytes = 1000, .contiguous_gradients = contiguous});
       std::vector<std::int64_t> at_hook;
       for (auto& [path, variable] : parameters) {
@@ -302,7 +298,7 @@ TEST_CASE("fewer parameters together are more broadcasts") {
       for (int i = 0; i < 8; ++i) {
         parameters.emplace_back(std::to_string(i), Variable(Tensor::from(Floats(5, 1), {5}), true));
       }
-      Zero1Gradients engine(parameters, borrow(world), {.broadcast_buffer_bytes = most});
+      Zero1Gradients engine(parameters, borrowed(world), {.broadcast_buffer_bytes = most});
       Context::current().trace().clear();
       engine.broadcast_parameters();
       return Context::current().trace().lines({EventKind::issue}).size();

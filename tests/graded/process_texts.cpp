@@ -1,4 +1,4 @@
-#include "comm/process_texts.h"
+#include "graded/process_texts.h"
 
 #include "comm/gather_texts.h"
 #include "comm/processes/launch.h"
@@ -7,7 +7,7 @@
 #include <cstring>
 #include <iterator>
 
-namespace fsdp {
+namespace fsdp::graded {
 namespace {
 
 int process_count() { return processes::launched().value_or(processes::Launch{}).size; }
@@ -40,4 +40,4 @@ std::vector<std::string> gather_from_processes(const std::string& own) {
   return all;
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::graded
