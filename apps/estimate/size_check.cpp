@@ -1,7 +1,6 @@
 #include "estimate/estimate_run.h"
 
 #include "base/check.h"
-#include "estimate/estimate_run.h"
 #include "paper/rough_sizes.h"
 
 #include <fmt/format.h>
