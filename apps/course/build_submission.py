@@ -253,10 +253,10 @@ class SubmissionBuilder:
         source.chmod(0o644)
         with _user_of(work) as uid:
             ended = self._compile_object(self._flags(task, name), source, work, uid)
-        if not _ok(ended):
-            return Built(problem=f"does not compile:\n{self._said(ended)}")
+            if not _ok(ended):
+                return Built(problem=f"does not compile:\n{self._said(ended)}")
+            objects = {(folder, name): self._take(work / f"{name}.o", task, name)}
         runner = self.staging.root / "run" / target
-        objects = {(folder, name): self._take(work / f"{name}.o", task, name)}
         try:
             builder.Builder(build=self.build).link(target, objects, runner)
         except builder.BuildError as error:

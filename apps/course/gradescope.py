@@ -22,6 +22,7 @@ import autograder
 import builder
 import grade
 import gradescope_results
+import linking
 import manifest
 import whole_file
 
@@ -123,7 +124,7 @@ def main() -> int:
     options = parser.parse_args()
     try:
         return options.call(options)
-    except (manifest.ManifestError, builder.BuildError, ValueError) as error:
+    except (manifest.ManifestError, builder.BuildError, linking.BuildError, ValueError) as error:
         print(f"gradescope: {error}", file=sys.stderr)
         return 2
 

@@ -4,7 +4,8 @@
 
 Everything but solutions, hidden cases, mutants and the instructor's tools; sources only. Where the
 full tree has references a kit has the student's own earlier tasks, or, with --given, the references
-of tasks that are already due. An update never holds a student's files: unpack it over the old kit.
+of tasks that are already due. An update never holds a student's files: unpack it over the
+old kit, from which common/, apps/ and tests/ were removed.
 """
 
 from __future__ import annotations

@@ -28,9 +28,9 @@ for _folder in (_HERE, _HERE / "questions"):
 import expression  # noqa: E402
 import manifest  # noqa: E402
 import question_form  # noqa: E402
-import whole_file  # noqa: E402
 import question_set  # noqa: E402
 import question_units  # noqa: E402
+import whole_file  # noqa: E402
 from question_set import Question  # noqa: E402
 
 TOLERANCE = Fraction(1, 1000)  # of a decimal, relative

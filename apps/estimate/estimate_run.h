@@ -1,6 +1,6 @@
 /// @file
 /// @ingroup estimate
-/// Two iterations of the real engine on one rank, with their memory.
+/// Two iterations of the real engine on one rank, with their memory, and of what sizes they may be.
 #pragma once
 
 #include "base/clock.h"

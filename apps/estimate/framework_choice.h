@@ -1,6 +1,6 @@
 /// @file
 /// @ingroup estimate
-/// Whose engine an estimate is true of.
+/// Whose engine an estimate is true of, and what that engine does by itself.
 #pragma once
 
 #include "estimate/estimator_config.h"

@@ -1,6 +1,6 @@
 /// @file
 /// @ingroup plan
-/// What one configuration takes, in memory and in time.
+/// What one configuration takes, in memory and in time; and whether 64 bits can count it.
 #pragma once
 
 #include "base/clock.h"

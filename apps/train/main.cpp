@@ -1,5 +1,4 @@
 // unshard-train: trains a language model as a configuration says.
-#include "base/check.h"
 #include "comm/world.h"
 #include "io/output_file.h"
 #include "io/output_folder.h"

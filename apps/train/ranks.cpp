@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <iterator>
 #include <numeric>
-#include <utility>
 
 namespace fsdp::train {
 namespace {

@@ -9,9 +9,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
-#include <optional>
 #include <string>
-#include <vector>
 
 namespace fsdp::train {
 

@@ -206,8 +206,8 @@ class ProcessGroup {
   /// then its peers fail too, instead of hanging. The first reason stays.
   void abort(const std::string& reason) { backend_->abort(reason); }
 
-  /// Bytes that this rank has received in this group and all that it shares a first group with, by
-  /// splits: one sum, as received_bytes() counts each collective when it is issued.
+  /// The bytes of all collectives that this rank has issued, in this group and in every group that
+  /// was split off from the same first one, as received_bytes() counts them. For the rank's thread.
   std::int64_t total_received() const { return *received_; }
 
   Backend& backend() { return *backend_; }

@@ -7,11 +7,12 @@ import tempfile
 import unittest
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from unittest import mock
 
 import course_path  # noqa: F401  must come first
 import jail
 import manifest
-from build_submission import Staging
+from build_submission import Staging, SubmissionBuilder
 
 COURSE_FOLDER = Path(jail.__file__).parent
 
@@ -46,6 +47,24 @@ class Users(unittest.TestCase):
         user = int(jail.run(["/bin/sh", "-c", "id -u"], jail.Limits()).out)
         self.addCleanup(jail.release, user)
         self.assertTrue(jail.take(user))
+
+    def test_what_does_not_compile_gives_its_user_back(self):
+        staging = Staging.make(manifest.load())
+        self.addCleanup(staging.remove)
+        users = []
+
+        def fails(_, flags, source, work, uid):
+            del flags, source, work
+            users.append(uid)
+            return jail.Outcome("exited", 1, "", b"", b"", 0, 0)
+
+        with mock.patch.multiple(SubmissionBuilder, _compile_object=fails,
+                                 _flags=lambda *_: ["g++"]):
+            built = SubmissionBuilder(manifest.ROOT, staging).build_alone(
+                "race", "policy.cpp", b"", "race_policy")
+        self.assertIn("does not compile", built.problem)
+        self.addCleanup(jail.release, users[0])
+        self.assertTrue(jail.take(users[0]))
 
     def test_sweeping_lets_others_alone(self):
         """A state folder names users of long ago; one of them is somebody else's now."""

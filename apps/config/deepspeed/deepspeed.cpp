@@ -257,7 +257,8 @@ DeepSpeedBase::DeepSpeedBase(const std::filesystem::path& file, TrainConfig& con
   for (const Setting& each : settings.implied) apply(each);
   for (const Setting& each : settings.given) {
     apply(each);
-    said_[each.key] = {key_named(keys, each.key).get(), each.origin};
+    said_[each.key] = {
+        .key = each.key, .origin = each.origin, .value = key_named(keys, each.key).get()};
   }
   config.deepspeed = std::move(settings.said);
   for (std::string& each : settings.remarks) config.remarks.push_back(std::move(each));
@@ -270,11 +271,11 @@ void DeepSpeedBase::check_agreement(const Setting& setting) const {
   };
   if (said == said_.end() || std::ranges::any_of(others_, decides)) return;
   const std::string value = key_named(keys_, setting.key).get();
-  if (value == said->second.text) return;
+  if (value == *said->second.value) return;
   throw InputError(
       fmt::format("{}: {}: is {}, but {} makes it {}; leave one of them out, or decide with --{}",
                   setting.origin, setting.key, printable(value), said->second.origin,
-                  printable(said->second.text), setting.key));
+                  printable(*said->second.value), setting.key));
 }
 
 }  // namespace fsdp::config

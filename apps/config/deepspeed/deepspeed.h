@@ -59,7 +59,7 @@ class DeepSpeedBase {
  private:
   const std::vector<Key>& keys_;
   const std::vector<Setting>& others_;
-  std::map<std::string, DeepSpeedKeys::Said> said_;  ///< by our key
+  std::map<std::string, Setting> said_;  // by the file, in our spelling
 };
 
 /// Every path that such a file may have, for the tests of the documentation.

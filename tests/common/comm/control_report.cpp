@@ -18,12 +18,15 @@ TEST_CASE("hang table: one line a rank, columns as wide as what stands in them")
                          .numel = 512,
                          .label = {"blocks.0", Phase::gradient},
                          .sequence = 3}};
+  Operation gather;
+  gather.group = group;
+  gather.calls = {group->progress[0].last, {}, {}};
   std::vector<RankState> ranks(13);
-  ranks[0].activity = Activity::threw;
+  ranks[0] = {.activity = Activity::waits, .waits_for = &gather};
   ranks[1].activity = Activity::returned;
   CHECK(tables(ranks, {group}) ==
         "rank  seq  operation       unit               elements  state\n"
-        "   0    4  all_gather      blocks.1/forward       1024  threw\n"
+        "   0    4  all_gather      blocks.1/forward       1024  waits\n"
         "   1    3  reduce_scatter  blocks.0/gradient       512  returned\n"
         "  12    -  -               -                         -  computes\n");
 }
