@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import json
 import os
 import py_compile
 import re

@@ -62,8 +62,8 @@ def hidden(paths: list[Path], notes: Path) -> Iterator[None]:
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[int]:
-    """Waits for whoever else is in `folder`, and keeps others out: one grader at a time changes
-    modes and the record, or writes results. Gives the handle that holds the lock."""
+    """Waits until nobody else is in `folder`, then keeps others out. So one grader at a time
+    changes modes and the record, or writes results. Gives the handle that holds the lock."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)

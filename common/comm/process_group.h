@@ -228,7 +228,7 @@ class ProcessGroup {
   std::int64_t sequence_ = 0;
 };
 
-/// For what wants a share of a group that lives longer than it: the caller's.
+/// For interfaces that share a group: one that its owner keeps for longer than they need it.
 inline std::shared_ptr<ProcessGroup> borrowed(ProcessGroup& group) {
   return {&group, [](ProcessGroup*) {}};
 }

@@ -1,6 +1,7 @@
 // What a runner writes down of collectives: every one that was started, by who started it.
-#include "comm/fake_group.h"
 #include "graded/event_log.h"
+
+#include "comm/fake_group.h"
 #include "support/catch.h"
 
 #include <memory>

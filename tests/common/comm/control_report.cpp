@@ -6,7 +6,7 @@
 
 namespace fsdp::control {
 
-TEST_CASE("hang table: one line a rank, columns as wide as what stands in them") {
+TEST_CASE("the table of a hang has a line for each rank, and columns as wide as their contents") {
   const auto group = std::make_shared<Group>(std::vector<int>{0, 1, 12});
   group->progress[0] = {5,
                         {.op = CollectiveOp::all_gather,
