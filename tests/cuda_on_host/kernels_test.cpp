@@ -172,6 +172,8 @@ TEST_CASE("each mistake of a kernel is found in every order of its threads") {
       {Kernel::past_dynamic_memory, {"dynamic shared memory, which has 128 bytes"}},
       {Kernel::unwritten_tile, {"thread (5, 0, 0) reads byte 20", "nothing in this block"}},
       {Kernel::misaligned_vector, {"moves a vector of 16 bytes"}},
+      {Kernel::struct_past_the_end,
+       {"writes bytes 224 to 287 of device allocation", "past its end"}},
       {Kernel::misaligned_struct, {"moves a vector of 16 bytes"}},
       {Kernel::same_element, {"writes byte 0 of device allocation", "has written the same bytes"}},
       {Kernel::same_element_of_tile, {"writes byte 0 of", "tile", "no barrier orders the two"}},

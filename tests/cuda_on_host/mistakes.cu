@@ -105,6 +105,14 @@ struct alignas(16) FourFloats {
   float values[4];
 };
 
+struct SixteenFloats {
+  float values[16];
+};
+
+__global__ void struct_past_the_end(float* out) {
+  *reinterpret_cast<SixteenFloats*>(out + 56) = {};
+}
+
 __global__ void misaligned_struct(float* out) {
   const FourFloats loaded = *reinterpret_cast<const FourFloats*>(out + 33);
   float sum = 0;
@@ -228,6 +236,8 @@ void run(Kernel kernel, cudaStream_t stream, float* out) {
       return start(1, 64, unwritten_tile);
     case Kernel::misaligned_vector:
       return start(2, 32, misaligned_vector);
+    case Kernel::struct_past_the_end:
+      return start(1, 1, struct_past_the_end);
     case Kernel::misaligned_struct:
       return start(1, 8, misaligned_struct);
     case Kernel::same_element:

@@ -20,6 +20,7 @@ enum class Kernel {
   past_dynamic_memory,   ///< reads past the dynamic shared memory of the launch
   unwritten_tile,        ///< reads shared memory that nothing has written
   misaligned_vector,     ///< loads a float4 from out + 1
+  struct_past_the_end,   ///< clears a struct of 64 bytes, whose second half is behind out
   misaligned_struct,     ///< loads a struct of 16 aligned bytes from out + 33
   same_element,          ///< all threads write out[0]
   same_element_of_tile,  ///< all threads of a block write the same element of shared memory
@@ -33,7 +34,7 @@ enum class Kernel {
   misaligned_row,        ///< a row of ldmatrix that begins at the third float of a tile
   noted_less_memory,     ///< says that it needs less dynamic shared memory than it is launched with
 };
-constexpr int kKernels = 25;
+constexpr int kKernels = 26;
 
 /// Runs it with out [n = 64] in device memory, by two blocks of 32 threads each (or as it needs).
 void run(Kernel kernel, cudaStream_t stream, float* out);

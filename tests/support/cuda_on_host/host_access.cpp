@@ -14,11 +14,6 @@ struct sigaction earlier;
 
 void report_fault(int signal, siginfo_t* info, void*) {
   const auto address = reinterpret_cast<Address>(info->si_addr);
-  // A kernel may be the first to touch an allocation by an access that is not traced.
-  if (FSDP_LETS_UNTRACED != 0 && machine().memory.in_device_range(address) &&
-      machine().memory.open_at(address)) {
-    return;
-  }
   if (machine().memory.in_device_range(address)) {
     const Allocation* allocation = machine().memory.find(address);
     const std::string text = fmt::format(

@@ -148,16 +148,6 @@ void Memory::open(Allocation& allocation, std::size_t begin, std::size_t end) {
   }
 }
 
-bool Memory::open_at(Address address) {
-  Allocation* const allocation = is_open_ ? find(address) : nullptr;
-  if (allocation == nullptr || !allocation->freed_by.empty()) return false;
-  const std::size_t begin = address - allocation->begin;
-  if (begin >= allocation->nbytes) return false;
-  const std::size_t count = opened_.size();
-  open(*allocation, begin, begin + 1);
-  return opened_.size() > count;
-}
-
 void Memory::close() {
   for (const auto& [allocation, first, last] : opened_) {
     protect(*allocation, first * kPart, last * kPart, PROT_NONE);

@@ -119,9 +119,6 @@ class Memory {
   void close();
   /// Part of touch(): bytes [begin, end) of the allocation.
   void open(Allocation& allocation, std::size_t begin, std::size_t end);
-  /// Between open() and close(): opens what is allocated at this address; false if nothing is, or
-  /// if it is open.
-  bool open_at(Address address);
 
  private:
   static constexpr std::size_t kPart = std::size_t{64} << 10;

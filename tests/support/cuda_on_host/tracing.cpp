@@ -3,6 +3,8 @@
 #include "support/cuda_on_host/block.h"
 #include "support/cuda_on_host/machine.h"
 
+#include <cstring>
+
 namespace cuda_on_host {
 namespace {
 
@@ -30,6 +32,11 @@ void note(void* pointer, std::size_t nbytes, bool write) {
   }
 }
 
+void note_copy(void* to, const void* from, std::size_t nbytes) {
+  note(const_cast<void*>(from), nbytes, false);
+  note(to, nbytes, true);
+}
+
 /// The compiler takes `pointer` for a multiple of `nbytes`, as the type of the access says: a card
 /// moves such a vector in one instruction, and faults elsewhere.
 void note_aligned(void* pointer, std::size_t nbytes, bool write) {
@@ -54,6 +61,18 @@ CUDA_ON_HOST_TRACE(16)
 #undef CUDA_ON_HOST_TRACE
 void __tsan_read_range(void* p, unsigned long nbytes) { cuda_on_host::note(p, nbytes, false); }
 void __tsan_write_range(void* p, unsigned long nbytes) { cuda_on_host::note(p, nbytes, true); }
+void* __tsan_memcpy(void* to, const void* from, unsigned long nbytes) {
+  cuda_on_host::note_copy(to, from, nbytes);
+  return std::memcpy(to, from, nbytes);
+}
+void* __tsan_memmove(void* to, const void* from, unsigned long nbytes) {
+  cuda_on_host::note_copy(to, from, nbytes);
+  return std::memmove(to, from, nbytes);
+}
+void* __tsan_memset(void* to, int value, unsigned long nbytes) {
+  cuda_on_host::note(to, nbytes, true);
+  return std::memset(to, value, nbytes);
+}
 void __tsan_vptr_read(void**) {}
 void __tsan_vptr_update(void**, void*) {}
 void __tsan_func_entry(void*) {}

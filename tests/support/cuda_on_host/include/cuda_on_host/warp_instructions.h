@@ -22,7 +22,7 @@ void start_copy(void* to, const void* from, std::size_t nbytes, bool is_there);
 void finish_copies();
 /// A kernel that is launched with more dynamic shared memory than it says is a Misuse.
 void check_shared_memory(std::size_t most);
-/// Announced here: a compiler may copy a struct by memcpy, which is not traced.
+/// Announced here: g++ may not trace the store of a struct.
 void store(void* to, const void* from, std::size_t nbytes);
 
 }  // namespace cuda_on_host
