@@ -66,8 +66,7 @@ class RankEstimate {
   // Of all kernels of this rank, allocated once, beside the allocator; a card's are in it.
   static std::int64_t scratch() {
     if (Context::current().device().type == DeviceType::cuda) return 0;
-    return static_cast<std::int64_t>(ThreadPool::kScratchBytes) *
-           Context::current().options().threads;
+    return static_cast<std::int64_t>(kScratchBytes) * Context::current().options().threads;
   }
 
   void add_stage(const char* name) {

@@ -10,7 +10,7 @@ MemoryInstrument::MemoryInstrument(nn::TransformerLM& model, MemoryTracker& trac
   units_[&model] = "root";
   units_[&model.embedding()] = model.embedding().path();
   for (const auto& block : model.blocks()) units_[block.get()] = block->path();
-  units_[&model.head()] = nn::Head::kUnitName;
+  units_[&model.head()] = nn::kHeadName;
 }
 
 MemoryInstrument::~MemoryInstrument() { tracker_.set_observer(nullptr); }

@@ -118,7 +118,7 @@ class Sheet {
     out_.given("B", number(config_.train.training.local_batch_size));
     out_.given("T", number(config_.train.sequence_length()));
     out_.given("tables", number(4 * model_.max_position_embeddings * model_.head_dim()));
-    out_.given("scratch", number(static_cast<std::int64_t>(ThreadPool::kScratchBytes) *
+    out_.given("scratch", number(static_cast<std::int64_t>(kScratchBytes) *
                                  config_.train.parallel.threads_per_rank));
     out_.given("R", kPicosecondsPerSecond / machine().ps_per_flop);
     out_.given("Q", kPicosecondsPerSecond / machine().link_ps_per_byte);
@@ -274,7 +274,7 @@ class Sheet {
     out_.line("pace", "backward, block to block", "max(b, g + ρ)",
               step_.backward_pace(block(), block(k_ - 1)));
     out_.line("ρ_h", "reduction of the head", "(W - 1)·α + 4·(W - 1)·n_h/Q",
-              step_.reduction(nn::Head::kUnitName));
+              step_.reduction(nn::kHeadName));
     out_.line("back", "backward of all blocks", "max(b, g + ρ_h) + (K - 2)·pace + b",
               step_.backward_of(first, last));
     out_.bound("compute", "a step: the products", Relation::at_least, "6·(N - embedding)·t/R",

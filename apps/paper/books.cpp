@@ -1,16 +1,11 @@
 #include "paper/books.h"
 
+#include "tensor/costs.h"
 #include "tensor/optimizers.h"
 
 #include <bit>
 
 namespace fsdp::paper {
-
-namespace {
-
-double real(std::int64_t value) { return static_cast<double>(value); }
-
-}  // namespace
 
 int held_sums(int leaves) { return std::popcount(static_cast<unsigned>(leaves)); }
 int additions_of_push(int leaf) { return std::countr_one(static_cast<unsigned>(leaf)); }
@@ -19,7 +14,7 @@ int additions_of_fold(int leaves) { return held_sums(leaves) - 1; }
 Books::Books(const MemoryOptions& options)
     : formats_(options.recipe.precision, options.recipe.zero.reductions.compression),
       rank_(options.rank),
-      states_(options.recipe.optimizer.states()),
+      states_(static_cast<std::size_t>(options.recipe.optimizer.states())),
       update_flops_(ops::optimizer_named(options.recipe.optimizer.name).flops) {}
 
 void Books::open_bytes(MemorySpace reported, RankPeaks* ranks) {
@@ -42,43 +37,39 @@ void Books::hold_own(int rank, MemoryKind kind, std::int64_t nbytes, MemorySpace
 
 // --------------------------------------------------------------------------------------- the clock
 
-void Books::compute(TimePart part, double flops, double nbytes, MemorySpace space, bool is_half) {
+void Books::compute(TimePart part, const Cost& cost, MemorySpace space) {
   if (!clock_) return;
-  if (space == MemorySpace::host) return clock_->compute_on_host(part, nbytes);
-  clock_->compute(part, {.flops = flops, .nbytes = nbytes, .is_half = is_half});
+  if (space == MemorySpace::host) return clock_->compute_on_host(part, cost.nbytes);
+  clock_->compute(part, cost);
 }
 
 void Books::cast(TimePart part, std::int64_t numel, std::int64_t from, std::int64_t to,
                  MemorySpace space) {
-  compute(part, 0, real(numel) * real(from + to), space);
+  compute(part, costs::copy(numel * from, numel * to), space);
 }
 
 void Books::fill(TimePart part, std::int64_t numel, std::int64_t element, MemorySpace space) {
-  compute(part, 0, real(numel * element), space);
+  compute(part, costs::fill(numel, static_cast<std::size_t>(element)), space);
 }
 
 void Books::add(std::int64_t numel, int count, MemorySpace space) {
-  for (int i = 0; i < count; ++i) {
-    compute(TimePart::gradients, real(numel), 3 * real(numel * formats_.sum), space,
-            formats_.sum == 2);
-  }
+  const Cost cost = costs::add(numel, static_cast<std::size_t>(formats_.sum));
+  for (int i = 0; i < count; ++i) compute(TimePart::gradients, cost, space);
 }
 
 void Books::scale(std::int64_t numel, MemorySpace space) {
-  compute(TimePart::gradients, real(numel), 2 * real(numel * kFloatBytes), space);
+  compute(TimePart::gradients, costs::scale(numel, kFloatBytes), space);
 }
 
 void Books::square(std::int64_t numel, MemorySpace space) {
-  compute(TimePart::optimizer, 2 * real(numel), real(numel * kFloatBytes), space);
+  compute(TimePart::optimizer, costs::add_squares(numel), space);
 }
 
-// Parameter, gradient and states are read; parameter and states are written.
 void Books::update(std::int64_t numel, bool is_first, MemorySpace space) {
-  for (int i = 0; is_first && i < states_; ++i) {
+  for (std::size_t i = 0; is_first && i < states_; ++i) {
     fill(TimePart::optimizer, numel, kFloatBytes, space);
   }
-  compute(TimePart::optimizer, update_flops_ * real(numel),
-          (3 + 2 * states_) * real(numel * kFloatBytes), space);
+  compute(TimePart::optimizer, costs::update(numel, update_flops_, states_, kFloatBytes), space);
 }
 
 void Books::compute_for(TimePart part, std::int64_t ps) {

@@ -3,13 +3,14 @@
 /// Books: what a walk writes down.
 #pragma once
 
-#include "comm/process_group.h"
-#include "paper/activation_table.h"
+#include "base/clock.h"
+#include "comm/collective_op.h"
 #include "paper/formats.h"
 #include "paper/kernel_times.h"
 #include "paper/ledger.h"
 #include "paper/memory_options.h"
 #include "paper/paper_clock.h"
+#include "paper/segment_memory.h"
 #include "paper/walk_observer.h"
 #include "paper/wire_formula.h"
 
@@ -143,11 +144,11 @@ class Books {
  private:
   void tell(MemorySpace space, MemoryKind kind, std::int64_t nbytes);
   Ledger& in(MemorySpace space) { return space == MemorySpace::host ? host_ : device_; }
-  void compute(TimePart part, double flops, double nbytes, MemorySpace space, bool is_half = false);
+  void compute(TimePart part, const Cost& cost, MemorySpace space);
 
   Formats formats_;
   int rank_;
-  int states_;
+  std::size_t states_;
   double update_flops_;
   bool has_bytes_ = false;
   MemorySpace reported_ = MemorySpace::device;

@@ -227,7 +227,7 @@ class EagerLlama {
     const std::string name = path.substr(path.rfind('.') + 1);
     Value y =
         tape_->linear(name, x, of_rows(out), weight(path, in * out), kind, rounded(path, in, out));
-    if (!is_adapted(options_, path)) return y;
+    if (!options_.recipe.lora.adapts(path)) return y;
     const std::int64_t rank = options_.recipe.lora.rank;
     const Value low = tape_->linear(name + ".lora_A", x, of_rows(rank),
                                     weight(path + ".lora_A", in * rank), Node::Kind::product, {});
@@ -269,7 +269,7 @@ class EagerLlama {
   }
   std::int64_t of_rows(std::int64_t width) const { return element_ * rows_ * width; }
   Weight weight(const std::string& module, std::int64_t numel) const {
-    return {element_ * numel, is_trained(options_, module + ".weight")};
+    return {element_ * numel, options_.recipe.trains(module + ".weight")};
   }
 
   const nn::TransformerConfig& config_;

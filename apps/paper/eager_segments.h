@@ -3,7 +3,7 @@
 /// The segments of torchtitan's and Hugging Face's Llama, as PyTorch's autograd keeps them.
 #pragma once
 
-#include "nn/transformer.h"
+#include "nn/transformer_config.h"
 #include "paper/memory_options.h"
 #include "paper/segments.h"
 

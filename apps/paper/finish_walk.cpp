@@ -1,6 +1,6 @@
 // What follows the gradients of a step: the norm, the optimizer, and what makes room for the next.
 #include "paper/step_walk.h"
-#include "tensor/exact_norm.h"
+#include "tensor/costs.h"
 
 #include <utility>
 
@@ -54,7 +54,7 @@ void StepWalk::finish_gradients() {
 
 void StepWalk::add_norm() {
   if (has_buffers_) return;  // a few numbers
-  constexpr std::int64_t kCounters = ExactSquareSum::kCounters, kCounterBytes = 8;
+  constexpr std::int64_t kCounters = costs::kSquareCounters, kCounterBytes = 8;
   books_.hold(MemoryKind::temp, kCounterBytes * kCounters);
   for (const Unit& unit : units_) {
     for (const FlatShape& flat : unit.shape.flats) {

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "base/clock.h"
-#include "nn/transformer.h"
+#include "nn/transformer_config.h"
 #include "paper/memory_options.h"
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace fsdp::paper {
 
-/// When the gradient of a weight is complete, in picoseconds since the backward of its segment
-/// began. A weight is named after its operation, as in the activation table: "down_proj".
+/// When the backward of an operation ends, and with it the gradient of its weight is complete, in
+/// picoseconds since the backward of its segment began.
 struct Completion {
   std::string operation;
   std::int64_t at = 0;
@@ -36,8 +36,8 @@ struct KernelTimes {
   SegmentTimes loss;
 };
 
-/// Runs a model of one block forward and backward on the fake device, where each kernel advances
-/// the clock by its declared cost, and reads the clock between the segments. No data is allocated.
+/// Adds up the kernels that a PaperTape of a model of one block calls, all of it trained. Each
+/// takes as long as on the clock of the fake device.
 KernelTimes kernel_times(const nn::TransformerConfig& config, const MemoryOptions& options,
                          const CostModel& machine);
 

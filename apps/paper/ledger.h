@@ -3,7 +3,7 @@
 /// Ledger: bytes on paper.
 #pragma once
 
-#include "device/memory_tracker.h"
+#include "base/breakdown.h"
 #include "paper/rank_peaks.h"
 
 #include <cstddef>

@@ -3,8 +3,9 @@
 /// MemoryFormula: the bytes a rank holds at every moment of a training, without running it.
 #pragma once
 
-#include "device/memory_tracker.h"
-#include "nn/transformer.h"
+#include "base/breakdown.h"
+#include "nn/call_state.h"
+#include "nn/transformer_config.h"
 #include "paper/memory_options.h"
 
 #include <cstdint>
@@ -54,7 +55,7 @@ struct StepMemory {
 /// and while micro-step m computes:
 ///
 ///     ACTIVATION       8·B·T                     tokens and targets (int32)
-///                      Σ_{j<k} kept_j + A_k      the tape: activation_table.h
+///                      Σ_{j<k} kept_j + A_k      the tape: segment_memory.h
 ///                                                (checkpointed blocks: their input for kept_j,
 ///                                                and A_k in the backward of k only)
 ///                      4                         the loss, once it is there

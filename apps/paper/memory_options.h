@@ -3,7 +3,7 @@
 /// What the memory of a training depends on, beside its model.
 #pragma once
 
-#include "nn/transformer.h"
+#include "nn/transformer_config.h"
 #include "optim/recipe.h"
 #include "paper/framework.h"
 #include "paper/zero_habits.h"

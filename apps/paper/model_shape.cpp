@@ -1,6 +1,5 @@
 #include "paper/model_shape.h"
 
-#include "nn/lora.h"
 #include "paper/segments.h"
 
 #include <fmt/format.h>
@@ -44,7 +43,7 @@ Segment block_segment(const nn::TransformerConfig& config, const MemoryOptions& 
            {"post_attention_layernorm", 1, d}}) {
     const std::string path = fmt::format("{}.{}", block.path, name);
     block.parameters.push_back({path + ".weight", out, in});
-    if (!is_adapted(options, path)) continue;
+    if (!options.recipe.lora.adapts(path)) continue;
     block.parameters.push_back({path + ".lora_A.weight", options.recipe.lora.rank, in});
     block.parameters.push_back({path + ".lora_B.weight", out, options.recipe.lora.rank});
   }
@@ -57,7 +56,7 @@ Segment embedding_segment(const nn::TransformerConfig& config) {
 }
 
 Segment head_segment(const nn::TransformerConfig& config) {
-  Segment head{nn::Head::kUnitName, {{"model.norm.weight", config.hidden_size, 1}}};
+  Segment head{nn::kHeadName, {{"model.norm.weight", config.hidden_size, 1}}};
   if (!config.tie_word_embeddings) {
     head.parameters.push_back({"lm_head.weight", config.vocab_size, config.hidden_size});
   }
@@ -73,7 +72,7 @@ class FlatBuilder {
  public:
   FlatBuilder(UnitShape& unit, const MemoryOptions& options) : unit_(unit), options_(options) {}
   void add(const Parameter& parameter) {
-    const bool is_trained = paper::is_trained(options_, parameter.path);
+    const bool is_trained = options_.recipe.trains(parameter.path);
     const std::pair<bool, bool> wanted{is_trained,
                                        options_.recipe.optimizer.decays(parameter.path)};
     auto kind = std::find(kinds_.begin(), kinds_.end(), wanted);
@@ -104,7 +103,7 @@ class FlatBuilder {
 std::string operation_of(const std::string& path) {
   const std::size_t end = path.rfind('.');
   std::size_t begin = path.rfind('.', end - 1);
-  if (nn::is_lora(path)) begin = path.rfind('.', begin - 1);
+  if (is_lora(path)) begin = path.rfind('.', begin - 1);
   return begin == std::string::npos ? path.substr(0, end) : path.substr(begin + 1, end - begin - 1);
 }
 
@@ -198,7 +197,7 @@ class ShapeBuilder {
     if (last != ModelShape::kNoUnit) shape_.units[static_cast<std::size_t>(last)].keep = true;
   }
   void add_whole(const Parameter& parameter) {
-    const bool is_trained = paper::is_trained(options_, parameter.path);
+    const bool is_trained = options_.recipe.trains(parameter.path);
     const bool has_master = paper::has_master(options_, is_trained);
     (has_master ? shape_.whole : shape_.whole_without_master) += parameter.numel();
     if (!is_trained) {

@@ -3,7 +3,7 @@
 /// The units of a TransformerLM, in elements.
 #pragma once
 
-#include "nn/transformer.h"
+#include "nn/transformer_config.h"
 #include "paper/memory_options.h"
 
 #include <cstddef>

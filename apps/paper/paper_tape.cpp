@@ -1,5 +1,7 @@
 #include "paper/paper_tape.h"
 
+#include "paper/formats.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -14,69 +16,92 @@ Value Tape::input(std::int64_t nbytes, bool needs_gradient) {
 
 Value PaperTape::embedding(const std::string& name, std::int64_t out, const Weight& table) {
   start(name);
-  Value y{activation(out), nullptr};
+  const std::int64_t n = rows_ * out;
+  Value y{activation(row_bytes(out)), nullptr};
+  compute(costs::embedding(n, size()));
   if (!table.is_trained) return y;
-  record(name, out, {}, y).backward = [=, this](Operation&, const Bytes&) {
+  record(name, row_bytes(out), {}, y).backward = [=, this](Operation&, const Bytes&) {
+    compute(costs::embedding_backward(n, table.nbytes / element_, size()));
     add_weight_gradient(table);
   };
   return y;
 }
 
-Value PaperTape::linear(const std::string& name, const Value& x, std::int64_t out,
+Value PaperTape::linear(const std::string& name, const Value& x, std::int64_t in, std::int64_t out,
                         const Weight& weight) {
   start(name);
-  Value y{result(name, out), nullptr};
+  const Cost product = costs::matmul(rows_, out, in, size());  // of the gradients too
+  Value y{result(name, row_bytes(out)), nullptr};
+  if (!y.bytes->is_taken()) compute(product);
   if (x.origin == nullptr && !weight.is_trained) return y;
   std::vector<Bytes> saved;
   if (weight.is_trained) saved.push_back(x.bytes);
-  record(name, out, saved, y).backward = [=, this, from = x.origin](Operation& self, const Bytes&) {
-    if (weight.is_trained) add_weight_gradient(weight);
+  record(name, row_bytes(out), saved, y).backward = [=, this, from = x.origin](Operation& self,
+                                                                               const Bytes&) {
+    if (weight.is_trained) {
+      compute(product);
+      add_weight_gradient(weight);
+    }
     self.saved.clear();
     target(from);
+    if (from != nullptr) compute(product);
   };
   return y;
 }
 
-Value PaperTape::rms_norm(const std::string& name, const Value& x, std::int64_t out,
-                          std::int64_t rstd_bytes, const Weight& weight) {
+Value PaperTape::rms_norm(const std::string& name, const Value& x, std::int64_t width,
+                          const Weight& weight) {
   start(name);
-  Value y{activation(out), nullptr};
-  const Bytes rstd = activation(rstd_bytes);
+  Value y{activation(row_bytes(width)), nullptr};
+  const Bytes rstd = activation(kFloatBytes * rows_);
+  compute(costs::rms_norm(rows_ * width, size()));
   if (x.origin == nullptr && !weight.is_trained) return y;
-  record(name, out, {x.bytes, rstd}, y).backward = [this, weight, from = x.origin](Operation&,
-                                                                                   const Bytes&) {
+  record(name, row_bytes(width), {x.bytes, rstd}, y).backward = [=, this, from = x.origin](
+                                                                    Operation&, const Bytes&) {
     target(from);
+    compute(costs::rms_norm_backward(rows_ * width, size()));
     if (weight.is_trained) add_weight_gradient(weight);
   };
   return y;
 }
 
-Value PaperTape::attention(const Value& q, const Value& k, const Value& v, std::int64_t out,
-                           std::int64_t lse_bytes, const std::vector<std::int64_t>& sizes) {
+Value PaperTape::attention(const Value& q, const Value& k, const Value& v,
+                           const costs::Heads& heads) {
   start("attention");
-  Value y{result("self_attn", out), nullptr};
-  const Bytes lse = result("self_attn", lse_bytes);
+  const std::int64_t q_width = heads.heads * heads.width, kv_width = heads.kv_heads * heads.width;
+  const auto turn = [this](std::int64_t width) { compute(costs::rope(rows_ * width, size())); };
+  Value y{result("self_attn", row_bytes(q_width)), nullptr};
+  const Bytes lse = result("self_attn", kFloatBytes * rows_ * heads.heads);
+  if (!q.bytes->is_taken()) turn(q_width);
+  if (!k.bytes->is_taken()) turn(kv_width);
+  if (!y.bytes->is_taken()) compute(costs::attention(heads, size()));
   const std::vector<Origin> from{q.origin, k.origin, v.origin};
   if (q.origin == nullptr && k.origin == nullptr && v.origin == nullptr) return y;
-  record("attention", out, {q.bytes, k.bytes, v.bytes, y.bytes, lse}, y).backward =
-      [this, from, sizes](Operation&, const Bytes&) {
+  record("attention", row_bytes(q_width), {q.bytes, k.bytes, v.bytes, y.bytes, lse}, y).backward =
+      [=, this](Operation&, const Bytes&) {
         std::vector<Bytes> aside;  // the kernel writes all three
         for (std::size_t i = 0; i < from.size(); ++i) {
-          if (from[i] == nullptr) aside.push_back(temp(sizes[i]));
+          if (from[i] == nullptr) aside.push_back(temp(row_bytes(i == 0 ? q_width : kv_width)));
           target(from[i]);
         }
+        compute(costs::attention_backward(heads, size()));
+        turn(q_width);
+        turn(kv_width);
       };
   return y;
 }
 
-Value PaperTape::swiglu(const Value& gate, const Value& up, std::int64_t out) {
+Value PaperTape::swiglu(const Value& gate, const Value& up, std::int64_t width) {
   start("swiglu");
+  const std::int64_t out = row_bytes(width);
   Value y{activation(out), nullptr};
+  compute(costs::swiglu(rows_ * width, size()));
   if (gate.origin == nullptr && up.origin == nullptr) return y;
   record("swiglu", out, {gate.bytes, up.bytes}, y).backward =
-      [this, out, gate_from = gate.origin, up_from = up.origin](Operation& self, const Bytes&) {
+      [=, this, gate_from = gate.origin, up_from = up.origin](Operation& self, const Bytes&) {
         const Bytes dgate = over_or_fresh(self.saved[0], out);
         const Bytes dup = over_or_fresh(self.saved[1], out);
+        compute(costs::swiglu_backward(rows_ * width, size()));
         self.saved.clear();
         pass(gate_from, dgate);
         pass(up_from, dup);
@@ -88,6 +113,7 @@ Value PaperTape::add(const Value& x, Value y) {
   start("add");
   const std::int64_t out = y.bytes->nbytes();
   Value sum{y.bytes.use_count() > 1 ? activation(out) : y.bytes, nullptr};
+  compute(costs::add(out / element_, size()));
   if (x.origin == nullptr && y.origin == nullptr) return sum;
   record("add", out, {}, sum).backward = [this, x_from = x.origin, y_from = y.origin](
                                              Operation&, const Bytes& dout) {
@@ -97,14 +123,38 @@ Value PaperTape::add(const Value& x, Value y) {
   return sum;
 }
 
-Value PaperTape::scale(const Value& x, std::int64_t out) {
+Value PaperTape::scale(const Value& x, std::int64_t width) {
   start("scale");
+  const std::int64_t out = row_bytes(width);
   Value y{activation(out), nullptr};
+  compute(costs::copy(out, out));
+  compute(costs::scale(rows_ * width, size()));
   if (x.origin == nullptr) return y;
-  record("scale", out, {}, y).backward = [this, out, from = x.origin](Operation&,
-                                                                      const Bytes& dout) {
-    pass(from, dout.use_count() == 1 ? dout : temp(out));
+  record("scale", out, {}, y).backward = [=, this, from = x.origin](Operation&, const Bytes& dout) {
+    const bool is_over = dout.use_count() == 1;
+    const Bytes dx = is_over ? dout : temp(out);
+    if (!is_over) compute(costs::copy(out, out));
+    compute(costs::scale(rows_ * width, size()));
+    pass(from, dx);
   };
+  return y;
+}
+
+Value PaperTape::cross_entropy(const Value& logits, std::int64_t vocabulary) {
+  is_loss_ = true;
+  start("loss");
+  Value y{activation(kFloatBytes), nullptr};
+  start("cross_entropy");
+  const Bytes lse = activation(kFloatBytes * rows_);
+  compute(costs::cross_entropy(rows_ * vocabulary, size()));
+  if (logits.origin == nullptr) return y;
+  record("cross_entropy", kFloatBytes, {logits.bytes, lse}, y).backward =
+      [=, this, from = logits.origin](Operation& self, const Bytes&) {
+        const Bytes dlogits = over_or_fresh(self.saved[0], row_bytes(vocabulary));
+        compute(costs::cross_entropy_backward(rows_ * vocabulary, size()));
+        self.saved.front() = nullptr;
+        pass(from, dlogits);
+      };
   return y;
 }
 
@@ -117,33 +167,39 @@ Bytes PaperTape::result(const std::string& operation, std::int64_t nbytes) {
   const bool is_kept = pass_ != Pass::taped &&
                        std::ranges::find(kept_operations_, operation) != kept_operations_.end();
   if (!is_kept) return activation(nbytes);
-  if (pass_ == Pass::second) return std::exchange(kept_[next_kept_++], nullptr);
+  if (pass_ == Pass::second) {
+    kept_[next_kept_]->take();
+    return std::exchange(kept_[next_kept_++], nullptr);
+  }
   kept_.push_back(activation(nbytes));
   return kept_.back();
 }
 
 // The output is held until the points have been taken.
 Value PaperTape::run_forward(const Value& x, const Forward& forward,
-                             std::vector<MemoryPoint>& points) {
+                             std::vector<MemoryPoint>& points, std::vector<Kernel>& kernels) {
   start("entry");
   meter_.points = {meter_.now};
   Value y = forward(x);
   points = std::exchange(meter_.points, {});
+  kernels = std::exchange(kernels_, {});
   return y;
 }
 
 SegmentMemory PaperTape::run(std::int64_t in, std::int64_t out, const Forward& forward,
                              bool& needs_gradient) {
   SegmentMemory memory;
+  SegmentMemory::Kernels& kernels = memory.kernels;
   memory.is_checkpointed = pass_ == Pass::first;
   Value x = input(in, needs_gradient);
   Bytes gradient;
   if (memory.is_checkpointed) {
-    run_forward({x.bytes, nullptr}, forward, memory.forward);
+    run_forward({x.bytes, nullptr}, forward, memory.forward, kernels.forward);
     pass_ = Pass::second;
     gradient = temp(out);
   }
-  Value y = run_forward(x, forward, memory.is_checkpointed ? memory.again : memory.forward);
+  Value y = memory.is_checkpointed ? run_forward(x, forward, memory.again, kernels.again)
+                                   : run_forward(x, forward, memory.forward, kernels.forward);
   const std::int64_t before = meter_.now.activation;
   x = {};
   memory.dropped = before - meter_.now.activation;
@@ -152,11 +208,18 @@ SegmentMemory PaperTape::run(std::int64_t in, std::int64_t out, const Forward& f
   y = {};
   if (memory.is_checkpointed) settle_checkpoint(needs_gradient, memory);
   if (!needs_gradient) return memory;
-  last->gradient = gradient == nullptr ? temp(out) : std::move(gradient);
   start("entry");
+  if (gradient == nullptr && !is_loss_) gradient = temp(out);
   meter_.points = {meter_.now};
+  if (is_loss_) {
+    start("d(loss)");
+    gradient = temp(out);
+    compute(costs::fill(1, kFloatBytes));
+  }
+  last->gradient = std::move(gradient);
   while (!operations_.empty()) run_backward();
   memory.backward = std::exchange(meter_.points, {});
+  kernels.backward = std::move(kernels_);
   return memory;
 }
 
@@ -204,6 +267,7 @@ void PaperTape::add_weight_gradient(const Weight& weight) {
 // A gradient that nothing else holds is added to.
 void PaperTape::target(const Origin& origin) {
   if (origin == nullptr || origin->gradient.use_count() == 1) return;
+  if (origin->gradient != nullptr) compute(costs::copy(origin->output, origin->output));
   origin->gradient = temp(origin->output);
 }
 
@@ -212,7 +276,8 @@ void PaperTape::pass(const Origin& origin, const Bytes& gradient) {
   if (origin->gradient == nullptr) {
     origin->gradient = gradient;
   } else {
-    target(origin);
+    if (origin->gradient.use_count() > 1) origin->gradient = temp(origin->output);
+    compute(costs::add(origin->output / element_, size()));
   }
 }
 

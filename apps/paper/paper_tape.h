@@ -1,11 +1,13 @@
 /// @file
 /// @ingroup paper
-/// PaperTape: what a tape keeps, operation by operation, in bytes that are counted and never
-/// allocated.
+/// PaperTape: what a tape keeps and computes, operation by operation, in bytes that are counted and
+/// never allocated, and in kernels that never run.
 #pragma once
 
-#include "paper/activation_table.h"
+#include "paper/segment_memory.h"
+#include "tensor/costs.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -33,6 +35,9 @@ class Buffer {
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
   std::int64_t nbytes() const { return nbytes_; }
+  /// A checkpoint has kept it, and its second forward need not compute it.
+  bool is_taken() const { return is_taken_; }
+  void take() { is_taken_ = true; }
   void become_temp() {
     if (!std::exchange(is_temp_, true)) meter_.now.activation -= nbytes_;
     meter_.now.temp += nbytes_;
@@ -47,6 +52,7 @@ class Buffer {
   Meter& meter_;
   bool is_temp_;
   std::int64_t nbytes_;
+  bool is_taken_ = false;
 };
 using Bytes = std::shared_ptr<Buffer>;
 
@@ -90,11 +96,14 @@ class Tape {
 };
 
 /// One segment's tape. Each function follows the rules of its namesake in autograd/functions.h:
-/// what it allocates, what it saves, and what its backward allocates and frees. `out` are the bytes
-/// of its result.
+/// what it allocates and saves, what its backward allocates and frees, and which kernels both call.
+/// A value has `rows` rows; `out` is the width of an operation's result.
 class PaperTape : public Tape {
  public:
   using Forward = std::function<Value(const Value&)>;
+
+  /// @param element bytes of what the model computes in
+  PaperTape(std::int64_t element, std::int64_t rows) : element_(element), rows_(rows) {}
 
   /// The segment is checkpointed, and keeps the results of these operations (KeptResults).
   void checkpoint(std::vector<std::string> kept_operations);
@@ -102,16 +111,17 @@ class PaperTape : public Tape {
   bool is_recording() const { return pass_ != Pass::first; }
 
   Value embedding(const std::string& name, std::int64_t out, const Weight& table);
-  Value linear(const std::string& name, const Value& x, std::int64_t out, const Weight& weight);
-  Value rms_norm(const std::string& name, const Value& x, std::int64_t out, std::int64_t rstd_bytes,
-                 const Weight& weight);
-  /// @param sizes bytes of q, k and v
-  Value attention(const Value& q, const Value& k, const Value& v, std::int64_t out,
-                  std::int64_t lse_bytes, const std::vector<std::int64_t>& sizes);
-  Value swiglu(const Value& gate, const Value& up, std::int64_t out);
+  Value linear(const std::string& name, const Value& x, std::int64_t in, std::int64_t out,
+               const Weight& weight);
+  Value rms_norm(const std::string& name, const Value& x, std::int64_t width, const Weight& weight);
+  /// With rotary positions.
+  Value attention(const Value& q, const Value& k, const Value& v, const costs::Heads& heads);
+  Value swiglu(const Value& gate, const Value& up, std::int64_t width);
   /// The sum is written over y, unless a checkpoint keeps it.
   Value add(const Value& x, Value y);
-  Value scale(const Value& x, std::int64_t out);
+  Value scale(const Value& x, std::int64_t width);
+  /// The mean over the rows, in float32.
+  Value cross_entropy(const Value& logits, std::int64_t vocabulary);
 
   /// Runs the segment forward and backward; `forward` maps its input, of `in` bytes, to its output,
   /// of `out`. It is called a second time for a checkpoint.
@@ -120,13 +130,17 @@ class PaperTape : public Tape {
                     bool& needs_gradient);
 
  private:
+  std::int64_t row_bytes(std::int64_t width) const { return element_ * rows_ * width; }
+  std::size_t size() const { return static_cast<std::size_t>(element_); }
+  void compute(const Cost& cost) { kernels_.push_back({meter_.now.after, cost}); }
   enum class Pass {
     taped,
     first,   // of a checkpoint: nothing is recorded
     second,  // recorded, in backward
   };
   Bytes result(const std::string& operation, std::int64_t nbytes);
-  Value run_forward(const Value& x, const Forward& forward, std::vector<MemoryPoint>& points);
+  Value run_forward(const Value& x, const Forward& forward, std::vector<MemoryPoint>& points,
+                    std::vector<Kernel>& kernels);
   void settle_checkpoint(bool needs_gradient, SegmentMemory& memory) const;
   void add_weight_gradient(const Weight& weight);
   // As in autograd/node.h and autograd/rows.h.
@@ -134,10 +148,14 @@ class PaperTape : public Tape {
   void pass(const Origin& origin, const Bytes& gradient);
   Bytes over_or_fresh(const Bytes& saved, std::int64_t nbytes);
 
+  std::int64_t element_;
+  std::int64_t rows_;
+  std::vector<Kernel> kernels_;
   Pass pass_ = Pass::taped;
   std::vector<std::string> kept_operations_;
   std::vector<Bytes> kept_;  // their results, in order
   std::size_t next_kept_ = 0;
+  bool is_loss_ = false;  // it makes the gradient of its result
 };
 
 }  // namespace fsdp::paper

@@ -40,8 +40,10 @@ class PartsWalk {
   /// An operation computes, forward, backward, or forward once more.
   virtual void before(std::size_t /*segment*/, std::string_view /*operation*/) {}
   virtual void after(std::size_t /*segment*/, std::string_view /*operation*/) {}
-  /// The gradients of this operation's weight are complete.
-  virtual void complete(std::size_t segment, std::string_view operation, int m) = 0;
+  /// The gradients of the weight of this operation are complete, the one at `place` in the backward
+  /// of its segment.
+  virtual void complete(std::size_t segment, std::size_t place, std::string_view operation,
+                        int m) = 0;
   virtual void end_micro_step(int m) = 0;
   /// Sums become means in the masters' format.
   virtual void finish_gradients() = 0;

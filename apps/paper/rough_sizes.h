@@ -3,14 +3,14 @@
 /// Sizes as real numbers, for what may be too large to be counted.
 #pragma once
 
-#include "nn/transformer.h"
+#include "nn/transformer_config.h"
 
 #include <cstdint>
 
 namespace fsdp::paper {
 
 /// Elements of a model, and of what a micro-batch keeps for backward. The letters are those of
-/// activation_table.h.
+/// segment_memory.h.
 struct RoughSizes {
   double table = 0;       ///< the embedding; an untied head has as many
   double block = 0;       ///< one block

@@ -3,8 +3,8 @@
 /// SegmentWalk: what a segment of the model does to the bytes, in few changes.
 #pragma once
 
-#include "paper/activation_table.h"
 #include "paper/ledger.h"
+#include "paper/segment_memory.h"
 
 #include <cstddef>
 #include <string>

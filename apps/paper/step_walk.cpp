@@ -1,7 +1,6 @@
 #include "paper/step_walk.h"
 
 #include "base/check.h"
-#include "device/thread_pool.h"
 
 #include <algorithm>
 #include <string_view>
@@ -50,7 +49,9 @@ StepWalk::StepWalk(ModelShape shape, TapedModel tape, MemoryOptions options, Boo
   make_segment_walks();
   find_alike_blocks();
   for (const WholePart& part : shape_.whole_parts) {
-    FSDP_CHECK(!books_.has_clock() || completion_of(part.segment, part.operation) != nullptr,
+    const std::vector<Completion>& all = times_of(part.segment).completions;
+    FSDP_CHECK(!books_.has_clock() ||
+                   std::ranges::find(all, part.operation, &Completion::operation) != all.end(),
                "segment {}: nothing says when the gradient of {} is complete",
                shape_.segments[part.segment], part.operation);
   }
@@ -65,8 +66,7 @@ StepWalk::StepWalk(ModelShape shape, TapedModel tape, MemoryOptions options, Boo
   books_.set_owner("");
   books_.hold(MemoryKind::buffer, shape_.buffers);
   if (!has_buffers_) {
-    books_.hold(MemoryKind::temp,
-                options_.threads * static_cast<std::int64_t>(ThreadPool::kScratchBytes));
+    books_.hold(MemoryKind::temp, options_.threads * static_cast<std::int64_t>(kScratchBytes));
   }
 }
 
@@ -303,24 +303,22 @@ void StepWalk::forward_again(std::size_t segment, MicroStepMemory& memory) {
   books_.walk(walks_[segment]->again_end);
 }
 
-const Completion* StepWalk::completion_of(std::size_t segment, std::string_view operation) const {
-  const std::vector<Completion>& all = times_of(segment).completions;
-  const auto found = std::ranges::find(all, operation, &Completion::operation);
-  return found == all.end() ? nullptr : &*found;
-}
-
 void StepWalk::compute_backward(std::size_t segment, int m) {
   const SegmentTimes& times = times_of(segment);
+  const bool has_parts = !whole_->is_empty();
   std::int64_t done = 0;
+  std::size_t place = 0;
+  auto next = times.completions.begin();
   for (const SegmentWalk::Operation& operation : walks_[segment]->backward) {
-    whole_->before(segment, operation.name);
+    if (has_parts) whole_->before(segment, operation.name);
     walk_operation(segment, segments_[segment]->backward, operation, /*is_backward=*/true,
                    times.backward);
-    if (whole_->is_empty()) continue;
-    if (const Completion* completion = completion_of(segment, operation.name)) {
-      books_.compute_for(TimePart::backward, completion->at - std::exchange(done, completion->at));
+    if (!has_parts) continue;
+    if (next != times.completions.end() && next->operation == operation.name) {
+      books_.compute_for(TimePart::backward, next->at - std::exchange(done, next->at));
+      ++next;
     }
-    whole_->complete(segment, operation.name, m);
+    whole_->complete(segment, place++, operation.name, m);
     whole_->after(segment, operation.name);
   }
   books_.compute_for(TimePart::backward, times.backward - done);

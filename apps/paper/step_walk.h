@@ -134,8 +134,6 @@ class StepWalk {
   /// Of units whose life a unit may have changed, in one direction.
   int reach(int direction) const { return schedule_->reach(direction < 0).value_or(0) + 1; }
 
-  /// Null: this operation has no weight that is trained.
-  const Completion* completion_of(std::size_t segment, std::string_view operation) const;
   const SegmentTimes& times_of(std::size_t segment) const {
     return books_.times_of(segment, segments_.size());
   }

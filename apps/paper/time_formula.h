@@ -4,7 +4,7 @@
 #pragma once
 
 #include "base/clock.h"
-#include "nn/transformer.h"
+#include "nn/transformer_config.h"
 #include "paper/kernel_times.h"
 #include "paper/memory_options.h"
 #include "paper/paper_clock.h"

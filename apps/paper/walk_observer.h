@@ -3,8 +3,8 @@
 /// WalkObserver: sees a walk while it goes.
 #pragma once
 
-#include "device/memory_tracker.h"
-#include "nn/module.h"
+#include "base/breakdown.h"
+#include "nn/call_state.h"
 #include "paper/memory_options.h"
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 #include "paper/whole_walk.h"
 
+#include <algorithm>
 #include <functional>
 #include <numeric>
 #include <utility>
@@ -33,7 +34,7 @@ WholeWalk::WholeWalk(const ModelShape& shape, const MemoryOptions& options,
       schedule_(schedule),
       books_(books),
       formats_(options.recipe.precision, options.recipe.zero.reductions.compression),
-      buckets_of_part_(parts_.size()) {
+      slices_of_part_(parts_.size()) {
   if (has_owners()) {
     owned_ = owned_slices(parts_, options);
     broadcasts_ =
@@ -45,13 +46,14 @@ WholeWalk::WholeWalk(const ModelShape& shape, const MemoryOptions& options,
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     for (const parallel::OwnedSlice& slice : buckets_[i].slices) {
       buckets_[i].numel += slice.numel;
-      buckets_of_part_[slice.parameter].push_back(i);
+      slices_of_part_[slice.parameter].push_back({i, slice});
     }
   }
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     if (by_segment_.size() <= parts_[i].segment) by_segment_.resize(parts_[i].segment + 1);
     by_segment_[parts_[i].segment].push_back(i);
   }
+  part_of_operation_.resize(by_segment_.size());
 }
 
 // Those of DdpGradients and of Zero2Gradients: last parameters first.
@@ -111,23 +113,29 @@ void WholeWalk::begin_micro_step() {
     bucket.is_held = false;
   }
   unpacked_.clear();
-  for (const auto& buckets : buckets_of_part_) unpacked_.push_back(buckets.size());
+  for (const auto& slices : slices_of_part_) unpacked_.push_back(slices.size());
 }
 
-void WholeWalk::complete(std::size_t segment, std::string_view operation, int m) {
+std::size_t WholeWalk::part_of(std::size_t segment, std::size_t place, std::string_view operation) {
+  std::vector<std::size_t>& known = part_of_operation_[segment];
+  if (place < known.size()) return known[place];
+  const std::vector<std::size_t>& parts = by_segment_[segment];
+  const auto found = std::ranges::find_if(
+      parts, [&](std::size_t part) { return parts_[part].operation == operation; });
+  return known.emplace_back(found == parts.end() ? kNoPart : *found);
+}
+
+void WholeWalk::complete(std::size_t segment, std::size_t place, std::string_view operation,
+                         int m) {
   if (is_single() || segment >= by_segment_.size()) return;
-  for (const std::size_t part : by_segment_[segment]) {
-    if (parts_[part].operation != operation) continue;
-    for (const std::size_t index : buckets_of_part_[part]) {
-      Bucket& bucket = buckets_[index];
-      --bucket.missing;
-      if (!is_copied(bucket) || !recipe_.zero.contiguous_gradients) continue;
-      for (const parallel::OwnedSlice& slice : bucket.slices) {
-        if (slice.parameter == part) pack(slice, bucket);
-      }
-    }
-    while (next_ < buckets_.size() && buckets_[next_].missing == 0) close(buckets_[next_++], m);
+  const std::size_t part = part_of(segment, place, operation);
+  if (part == kNoPart) return;
+  for (const auto& [index, slice] : slices_of_part_[part]) {
+    Bucket& bucket = buckets_[index];
+    --bucket.missing;
+    if (is_copied(bucket) && recipe_.zero.contiguous_gradients) pack(slice, bucket);
   }
+  while (next_ < buckets_.size() && buckets_[next_].missing == 0) close(buckets_[next_++], m);
 }
 
 // A gradient is copied into a bucket, and freed when it is in all of its buckets.

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace fsdp::paper {
@@ -43,7 +44,7 @@ class WholeWalk final : public PartsWalk {
   void hold_buckets() override;
   void begin_micro_step() override;
   /// The gradients of this operation's weight are complete.
-  void complete(std::size_t segment, std::string_view operation, int m) override;
+  void complete(std::size_t segment, std::size_t place, std::string_view operation, int m) override;
   void end_micro_step(int m) override;
   /// Sums become means in the masters' format.
   void finish_gradients() override;
@@ -57,6 +58,7 @@ class WholeWalk final : public PartsWalk {
  private:
   /// Gradients that travel together; of a single process, the gradient of one parameter.
   static constexpr MemoryKind kKind = MemoryKind::unsharded_grad;
+  static constexpr std::size_t kNoPart = ~std::size_t{0};
   struct Bucket {
     std::int64_t numel = 0;
     OwnedSlices slices;
@@ -67,6 +69,8 @@ class WholeWalk final : public PartsWalk {
     int owner() const { return slices.front().owner; }
   };
   void make_buckets();
+  /// Whose weight it is; kNoPart: of none. Names are compared once, in the first micro-step.
+  std::size_t part_of(std::size_t segment, std::size_t place, std::string_view operation);
   void close(Bucket& bucket, int m);
   void finish(Bucket& bucket, int m);
   void finish_in_flight(int m);
@@ -131,8 +135,10 @@ class WholeWalk final : public PartsWalk {
   OwnedSlices owned_;  // ZeRO: of all ranks
   std::vector<OwnedSlices> broadcasts_;
   std::vector<Bucket> buckets_;
-  std::vector<std::vector<std::size_t>> by_segment_;       // parts
-  std::vector<std::vector<std::size_t>> buckets_of_part_;  // one for each slice of it
+  std::vector<std::vector<std::size_t>> by_segment_;         // parts
+  std::vector<std::vector<std::size_t>> part_of_operation_;  // by segment and place
+  using PlacedSlice = std::pair<std::size_t, parallel::OwnedSlice>;
+  std::vector<std::vector<PlacedSlice>> slices_of_part_;  // each with its bucket
   std::vector<std::size_t> unpacked_;  // by part: slices that are not in their buckets yet
   std::size_t next_ = 0;               // the first bucket not yet closed
   Bucket* in_flight_ = nullptr;        // ZeRO-2

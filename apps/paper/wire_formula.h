@@ -3,7 +3,7 @@
 /// The bytes that a rank receives in a step, without running it.
 #pragma once
 
-#include "nn/transformer.h"
+#include "nn/transformer_config.h"
 #include "paper/memory_options.h"
 
 #include <cstdint>

@@ -52,7 +52,8 @@ std::optional<std::size_t> ZeroWalk::used_by(std::size_t segment,
 }
 
 // Of a tied table, when both of its gradients have been added.
-void ZeroWalk::complete(std::size_t segment, std::string_view operation, int m) {
+void ZeroWalk::complete(std::size_t segment, std::size_t /*place*/, std::string_view operation,
+                        int m) {
   const bool is_sum = operation == "sum";
   if (is_tied() && (operation == "lm_head" || operation == "embed_tokens")) return;
   const std::optional<std::size_t> part =

@@ -22,7 +22,7 @@ int zero_stage(Strategy strategy);
 class ZeroWalk : public PartsWalk {
  public:
   bool is_empty() const override { return false; }
-  void complete(std::size_t segment, std::string_view operation, int m) override;
+  void complete(std::size_t segment, std::size_t place, std::string_view operation, int m) override;
   void update(bool is_first) override;
 
  protected:

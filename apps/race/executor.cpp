@@ -7,7 +7,7 @@
 namespace fsdp::race {
 
 nn::Module& module_named(nn::TransformerLM& model, const std::string& name) {
-  nn::Module* found = name == nn::Head::kUnitName ? &model.head() : model.find(name);
+  nn::Module* found = name == nn::kHeadName ? &model.head() : model.find(name);
   FSDP_CHECK(found != nullptr, "the model has no module {}", name);
   return *found;
 }

@@ -3,6 +3,7 @@
 /// A plan on paper: the third Schedule of the walk, and what it says of a plan.
 #pragma once
 
+#include "comm/collective_op.h"
 #include "paper/kernel_times.h"
 #include "paper/schedule.h"
 #include "paper/segments.h"

@@ -68,7 +68,7 @@ std::map<std::string, Tensor> full_adapters(TrainedModel& trained) {
   const std::vector<nn::NamedParameter> all = trained.parameters();
   if (nn::without_lora(all).size() == all.size()) return adapters;
   trained.for_each_full_parameter([&](const std::string& path, const Tensor& full) {
-    if (!trained.is_first() || !nn::is_lora(path)) return;
+    if (!trained.is_first() || !is_lora(path)) return;
     const Tensor copy = Tensor::empty(full.shape(), full.dtype(), full.device());
     ops::copy(copy, full);
     adapters[path] = copy;
@@ -115,7 +115,7 @@ void load_full(TrainedModel& trained, const std::filesystem::path& folder) {
   trained.about_to_change();
   for (const io::StateSlice& slice : all_of(trained.parameter_state())) {
     const std::string path = slice.name.substr(slice.name.find('/') + 1);
-    if (!nn::is_lora(path)) reader.read_slice(path, slice.begin, slice.values);
+    if (!is_lora(path)) reader.read_slice(path, slice.begin, slice.values);
   }
   trained.changed();
 }
@@ -138,7 +138,7 @@ std::vector<std::string> save_full(TrainedModel& trained, const std::filesystem:
                    std::move(how));
   }
   trained.for_each_full_parameter([&](const std::string& path, const Tensor& full) {
-    if (writer && !nn::is_lora(path)) writer->write(path, to_export(path, full));
+    if (writer && !is_lora(path)) writer->write(path, to_export(path, full));
   });
   if (state) write_joined(trained, io::temporary_of(folder), std::move(*state));
   if (writer) missing = writer->publish();

@@ -116,14 +116,10 @@ std::shared_ptr<nn::TransformerLM> TrainedModel::prepared(const Build& build) co
     FSDP_CHECK(recipe_.trained.empty(),
                "with LoRA, the rest of the model has no masters in float32 from which it could be "
                "trained");
-    nn::add_lora(*model, {.rank = recipe_.lora.rank,
-                          .alpha = recipe_.lora.alpha,
-                          .targets = recipe_.lora.targets,
-                          .base_dtype = recipe_.precision.param_dtype});
+    nn::add_lora(*model, recipe_.lora, recipe_.precision.param_dtype);
   }
   for (nn::NamedParameter& each : model->named_parameters()) {
-    const std::optional<bool> is_trained = recipe_.says_trained(each.path);
-    if (is_trained) each.variable.set_requires_grad(*is_trained);
+    each.variable.set_requires_grad(recipe_.trains(each.path));
   }
   checkpoint_blocks(*model, recipe_);
   return model;
@@ -186,7 +182,8 @@ void TrainedModel::replicate(const Build& build) {
 }
 
 std::shared_ptr<optim::Optimizer> TrainedModel::add_optimizer() {
-  return optimizers_.emplace_back(recipe_.optimizer.make());
+  return optimizers_.emplace_back(
+      std::make_shared<optim::Optimizer>(recipe_.optimizer.name, recipe_.optimizer.options));
 }
 
 void TrainedModel::set_optimizer_steps(std::int64_t steps) {

@@ -80,4 +80,7 @@ inline constexpr int kMemoryKinds = 10;
 std::string_view name_of(MemoryKind kind);        ///< "SHARDED_PARAM", … (reports)
 std::string_view lower_name_of(MemoryKind kind);  ///< "sharded_param", … (trace lines)
 
+/// What each thread of a rank has for its kernels beside their operands (ThreadPool).
+inline constexpr std::size_t kScratchBytes = std::size_t{256} << 10;
+
 }  // namespace fsdp

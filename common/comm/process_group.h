@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base/trace.h"
+#include "comm/collective_op.h"
 #include "device/context.h"
 #include "tensor/tensor.h"
 
@@ -14,25 +15,11 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace fsdp {
 
 class ReplicaSum;  // comm/replicas.h
-
-enum class ReduceOp { sum, avg };
-enum class CollectiveOp {
-  all_gather,
-  reduce_scatter,
-  all_reduce,
-  broadcast,
-  reduce,
-  barrier,
-  split
-};
-std::string_view name_of(CollectiveOp op);
-std::string_view name_of(ReduceOp op);
 
 /// Operands in the memory of a device: bytes that only work of its streams may touch.
 struct DeviceOperands {
@@ -62,12 +49,6 @@ struct Collective {
   std::int64_t ready_at = 0;  ///< virtual time at which the operands are there (Storage::ready)
   std::shared_ptr<const DeviceOperands> on_device{};  ///< null: bytes of the host
 };
-
-/// Bytes a rank receives for one collective over W ranks with bandwidth-optimal algorithms:
-/// all_gather and reduce_scatter (W-1)·n, all_reduce 2(W-1)/W·N, broadcast and reduce N (on every
-/// rank, the root included), barrier and split nothing. With W = 1 nothing moves.
-std::int64_t received_bytes(CollectiveOp op, std::int64_t numel, std::size_t element_size,
-                            int world_size);
 
 /// One collective in flight. Keeps its tensors alive and leases their storage.
 ///

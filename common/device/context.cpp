@@ -75,8 +75,7 @@ ThreadPool& Context::pool() {
     const auto wanted = static_cast<unsigned>(options_.threads * options_.world_size);
     const bool spin = wanted <= std::thread::hardware_concurrency();
     pool_ = std::make_unique<ThreadPool>(options_.threads, spin);
-    const std::size_t scratch =
-        static_cast<std::size_t>(options_.threads) * ThreadPool::kScratchBytes;
+    const std::size_t scratch = static_cast<std::size_t>(options_.threads) * kScratchBytes;
     scratch_block_ = cpu_->tracker().on_alloc(MemoryKind::temp, static_cast<std::int64_t>(scratch),
                                               std::make_shared<const Owner>(Owner{"", "scratch"}));
   }

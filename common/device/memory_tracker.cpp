@@ -3,32 +3,10 @@
 #include "base/check.h"
 
 #include <algorithm>
-#include <numeric>
 #include <unordered_map>
 #include <utility>
 
 namespace fsdp {
-
-std::string to_string(const Owner& owner) {
-  if (owner.unit.empty()) return owner.name.empty() ? "nobody" : owner.name;
-  if (owner.name.empty()) return fmt::format("unit {}", owner.unit);
-  return fmt::format("unit {}, parameter {}", owner.unit, owner.name);
-}
-
-std::int64_t Breakdown::total() const {
-  return std::accumulate(nbytes.begin(), nbytes.end(), std::int64_t{0});
-}
-
-std::string to_string(const Breakdown& breakdown) {
-  std::string text;
-  for (int i = 0; i < kMemoryKinds; ++i) {
-    const auto kind = static_cast<MemoryKind>(i);
-    if (breakdown[kind] == 0) continue;
-    if (!text.empty()) text += ", ";
-    text += fmt::format("{} {}", name_of(kind), breakdown[kind]);
-  }
-  return text.empty() ? "nothing" : text;
-}
 
 void MemoryTracker::add(MemoryKind kind, std::int64_t nbytes) {
   current_[kind] += nbytes;

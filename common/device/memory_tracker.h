@@ -3,9 +3,9 @@
 /// MemoryTracker: how many bytes of each kind a rank holds, now and at the peak.
 #pragma once
 
+#include "base/breakdown.h"
 #include "base/types.h"
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -15,24 +15,6 @@
 #include <vector>
 
 namespace fsdp {
-
-/// The owner of bytes: unit and parameter, or the module whose forward made them.
-struct Owner {
-  std::string unit;
-  std::string name;
-};
-std::string to_string(const Owner& owner);  ///< "unit blocks.0, parameter wq.weight"
-
-/// Bytes by kind.
-struct Breakdown {
-  std::array<std::int64_t, kMemoryKinds> nbytes{};
-  std::int64_t operator[](MemoryKind kind) const { return nbytes[static_cast<std::size_t>(kind)]; }
-  std::int64_t& operator[](MemoryKind kind) { return nbytes[static_cast<std::size_t>(kind)]; }
-  std::int64_t total() const;
-  friend bool operator==(const Breakdown&, const Breakdown&) = default;
-};
-
-std::string to_string(const Breakdown& breakdown);  ///< "SHARDED_PARAM 64, TEMP 8": kinds held
 
 /// Called whenever what a tracker counts has grown, in all or of one kind. For instruments that
 /// need more than the tracker's own peaks. Removing one changes nothing.

@@ -3,6 +3,8 @@
 /// ThreadPool: the threads inside one rank.
 #pragma once
 
+#include "base/types.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -41,8 +43,6 @@ class ThreadPool {
         },
         &body);
   }
-
-  static constexpr std::size_t kScratchBytes = std::size_t{256} << 10;
 
  private:
   using Call = void (*)(void* context, std::int64_t chunk, std::byte* scratch);

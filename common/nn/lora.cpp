@@ -12,11 +12,6 @@ namespace fsdp::nn {
 
 namespace {
 
-/// As in PEFT: a whole path, or its end.
-bool is_target(const Module& module, const std::string& target) {
-  return module.path() == target || module.path().ends_with("." + target);
-}
-
 void freeze(Module& model, const std::optional<DType>& dtype) {
   for (NamedParameter& each : model.named_parameters()) {
     each.variable.set_requires_grad(false);
@@ -36,16 +31,16 @@ LoraBranch::LoraBranch(const Linear& base, std::int64_t rank, double scale) : sc
 // Scaled where it is smallest.
 Variable LoraBranch::forward(const Variable& x) { return (*b_)(scale((*a_)(x), scale_)); }
 
-void add_lora(Module& model, const LoraOptions& options) {
-  FSDP_CHECK(options.rank > 0 && options.alpha > 0, "LoRA: rank {} and alpha {} must be positive",
-             options.rank, options.alpha);
-  freeze(model, options.base_dtype);
+void add_lora(Module& model, const Lora& lora, std::optional<DType> base_dtype) {
+  FSDP_CHECK(lora.rank > 0 && lora.alpha > 0, "LoRA: rank {} and alpha {} must be positive",
+             lora.rank, lora.alpha);
+  freeze(model, base_dtype);
   std::vector<Linear*> linears;
-  for (const std::string& target : options.targets) {
+  for (const std::string& target : lora.targets) {
     const std::size_t before = linears.size();
     for (Module* module : model.modules()) {
       auto* linear = dynamic_cast<Linear*>(module);
-      if (linear == nullptr || !is_target(*module, target)) continue;
+      if (linear == nullptr || !Lora::names(target, module->path())) continue;
       if (std::ranges::find(linears, linear) == linears.end()) linears.push_back(linear);
     }
     FSDP_CHECK(linears.size() > before, "LoRA: no further linear of the model is named {}", target);
@@ -54,12 +49,8 @@ void add_lora(Module& model, const LoraOptions& options) {
   for (Module* module : model.modules()) {
     const auto target = std::ranges::find(linears, module);
     if (target == linears.end()) continue;
-    (*target)->attach(std::make_shared<LoraBranch>(**target, options.rank, options.scale()));
+    (*target)->attach(std::make_shared<LoraBranch>(**target, lora.rank, lora.scale()));
   }
-}
-
-bool is_lora(const std::string& path) {
-  return path.ends_with(".lora_A.weight") || path.ends_with(".lora_B.weight");
 }
 
 std::vector<NamedParameter> without_lora(std::vector<NamedParameter> parameters) {

@@ -11,6 +11,7 @@
 /// After training, W + s·B·A is an ordinary weight again.
 #pragma once
 
+#include "base/lora.h"
 #include "nn/layers.h"
 
 #include <cstdint>
@@ -19,18 +20,6 @@
 #include <vector>
 
 namespace fsdp::nn {
-
-struct LoraOptions {
-  std::int64_t rank = 8;
-  double alpha = 16;
-  /// Names of linears ("q_proj"), or paths.
-  std::vector<std::string> targets = {"q_proj", "v_proj"};
-  /// In which format frozen parameters are stored; none: as they are. Nothing updates them, so they
-  /// need no masters in float32 beside what the model reads.
-  std::optional<DType> base_dtype = {};
-
-  double scale() const { return alpha / static_cast<double>(rank); }
-};
 
 /// What is added to a linear: B (s A x), with children lora_A and lora_B.
 class LoraBranch : public Module {
@@ -49,11 +38,11 @@ class LoraBranch : public Module {
 /// "layers.0.q_proj" also has "layers.0.q_proj.lora_A.weight" and "….lora_B.weight". A is drawn
 /// uniformly from ±1/√in, as PEFT does, after all that the model has drawn. Call it before
 /// sharding, and within DeferredInit::build if the model is built there.
+/// @param base_dtype in which frozen parameters are stored; none: as they are. Nothing updates
+/// them, so they need no masters in float32 beside what the model reads.
 /// @throws Error unless rank and alpha are positive and every target names a linear.
-void add_lora(Module& model, const LoraOptions& options);
+void add_lora(Module& model, const Lora& lora, std::optional<DType> base_dtype = {});
 
-/// Whether the parameter of this path belongs to an adapter.
-bool is_lora(const std::string& path);
 /// Without those of adapters.
 std::vector<NamedParameter> without_lora(std::vector<NamedParameter> parameters);
 

@@ -6,6 +6,7 @@
 #include "autograd/node.h"
 #include "autograd/variable.h"
 #include "device/context.h"
+#include "nn/call_state.h"
 #include "nn/init_observer.h"
 #include "tensor/init.h"
 
@@ -27,20 +28,6 @@ using Call = std::function<Variable(const Variable& x)>;
 /// What runs in place of that part: it gets the part as `call`, and returns what it returned. It
 /// may call it later too, as long as the module lives.
 using CallWrapper = std::function<Variable(Module& module, const Variable& x, const Call& call)>;
-
-/// The eight moments of a module's life in one iteration, in this order.
-enum class CallState {
-  before_pre_forward,
-  after_pre_forward,
-  before_post_forward,
-  after_post_forward,
-  before_pre_backward,
-  after_pre_backward,
-  before_post_backward,
-  after_post_backward,
-};
-inline constexpr int kCallStates = 8;
-std::string_view name_of(CallState state);  ///< "BEF_PRE_FW", "AFT_PRE_FW", …
 
 /// Notified of every module call on this thread while its CallObserverScope lives. Instruments
 /// (memory snapshots, the timeline) attach here. Removing them changes nothing.

@@ -7,21 +7,6 @@
 
 namespace fsdp::optim {
 
-void StepPlan::validate() const {
-  FSDP_CHECK(micro_steps > 0 && micro_steps_per_reduction > 0,
-             "a step and a reduction each need at least one micro-batch: got {} and {}",
-             micro_steps, micro_steps_per_reduction);
-  FSDP_CHECK(micro_steps % micro_steps_per_reduction == 0,
-             "{} micro-steps per reduction must divide the {} micro-steps of a step",
-             micro_steps_per_reduction, micro_steps);
-}
-
-std::int64_t StepPlan::micro_batch(int m, int rank, int world_size) const {
-  const std::int64_t per_reduction = micro_steps_per_reduction;
-  const std::int64_t reduction = m / per_reduction;
-  return reduction * world_size * per_reduction + rank * per_reduction + m % per_reduction;
-}
-
 double norm_of(const ExactSquareSum& squares) {
   // Without data there is nothing to know; the traffic and the time are as they would be.
   if (!squares.counters().device().has_data()) return 0;

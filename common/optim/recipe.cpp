@@ -129,18 +129,14 @@ bool OptimizerChoice::decays(const std::string& path) const {
   return decay_norms || !path.ends_with("norm.weight");
 }
 
-std::shared_ptr<Optimizer> OptimizerChoice::make() const {
-  return std::make_shared<Optimizer>(name, options);
-}
-
-std::optional<bool> Recipe::says_trained(const std::string& path) const {
+bool Recipe::trains(const std::string& path) const {
   const auto is_within = [&](const std::vector<std::string>& prefixes) {
     return std::ranges::any_of(prefixes,
                                [&](const std::string& each) { return path.starts_with(each); });
   };
   if (is_within(trained)) return true;
   if (is_within(frozen)) return false;
-  return {};
+  return !has_lora() || is_lora(path);
 }
 
 StepPlan Recipe::plan() const {

@@ -4,17 +4,16 @@
 #pragma once
 
 #include "base/check.h"
-#include "optim/gradient_engine.h"
+#include "base/lora.h"
 #include "optim/mixed_precision.h"
 #include "optim/offload.h"
-#include "optim/optimizer.h"
 #include "optim/reduction.h"
 #include "optim/reshard.h"
+#include "optim/step_plan.h"
+#include "tensor/optimizers.h"
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -61,15 +60,6 @@ struct OptimizerChoice {
   bool looks_at(const std::string& key) const;
   /// Whether weight decay applies to the parameter of this path.
   bool decays(const std::string& path) const;
-  std::shared_ptr<Optimizer> make() const;
-};
-
-/// LoRA: only small adapters beside a few linears are trained (nn/lora.h).
-struct Lora {
-  std::int64_t rank = 0;                                    ///< 0 = off
-  double alpha = 16;                                        ///< adapters count alpha / rank times
-  std::vector<std::string> targets = {"q_proj", "v_proj"};  ///< names or paths of linears
-  double scale() const { return alpha / static_cast<double>(rank); }
 };
 
 /// Why a recipe is refused, in two parts, so that a configuration can put the key's place between.
@@ -119,9 +109,9 @@ struct Recipe {
   bool checkpoints_block(std::int64_t index) const {
     return checkpoints_blocks() && (index + 1) % checkpoint_every == 0;
   }
-  /// Whether the parameter of this path is trained, if `trained` or `frozen` names it; of both,
-  /// `trained` counts.
-  std::optional<bool> says_trained(const std::string& path) const;
+  /// Whether the parameter of this path is trained: as `trained`, else `frozen` has it; if neither
+  /// names it, with LoRA only an adapter is.
+  bool trains(const std::string& path) const;
   /// How a rank takes its share of a step's micro-batches.
   StepPlan plan() const;
   /// Whether finish_gradients() multiplies sums to make means of them: not if `prescale` did. A

@@ -20,10 +20,8 @@ attention_tiles::Extents checked_extents(const char* op, const Tensor& q, const 
   return e;
 }
 
-/// `products` products of (T', T) by D a head, without what is masked away.
-double flops_of(const attention_tiles::Extents& e, double products) {
-  return products * static_cast<double>(e.batch * e.heads * e.queries) *
-         static_cast<double>((e.first_query() + e.length + 1) * e.width);
+costs::Heads heads_of(const attention_tiles::Extents& e) {
+  return {e.batch, e.queries, e.length, e.heads, e.kv_heads, e.width};
 }
 
 }  // namespace
@@ -38,9 +36,8 @@ void attention(const Tensor& out, const Tensor& lse, const Tensor& q, const Tens
   args.expect("v", v, {e.batch, e.length, e.kv_heads, e.width});
   args.expect("out", out, {e.batch, e.queries, e.heads, e.width});
   args.expect_wide("lse", lse, {e.batch, e.heads, e.queries});
-  const auto elements = static_cast<double>(2 * q.numel() + 2 * k.numel() + lse.numel());
   if (is_accelerated(args.device())) return accelerated<attention>(out, lse, q, k, v);
-  args.compute(flops_of(e, 2), elements, [&]<class T>(T) {
+  args.compute(costs::attention(heads_of(e), args.size()), [&]<class T>(T) {
     e.tile = attention_tiles::tile_for(e.width, sizeof(Wide<T>));
     const attention_tiles::ForwardArrays<T> arrays{out.data<T>(), lse.data<Wide<T>>(), q.data<T>(),
                                                    k.data<T>(), v.data<T>()};
@@ -66,10 +63,9 @@ void attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, co
   args.expect("out", out, shape).expect("dout", dout, shape).expect("dq", dq, shape);
   args.expect("dk", dk, kv_shape).expect("dv", dv, kv_shape);
   args.expect_wide("lse", lse, {e.batch, e.heads, e.length});
-  const auto elements = static_cast<double>(4 * q.numel() + 4 * k.numel() + lse.numel());
   if (is_accelerated(args.device()))
     return accelerated<attention_backward>(dq, dk, dv, dout, out, lse, q, k, v);
-  args.compute(flops_of(e, 5), elements, [&]<class T>(T) {
+  args.compute(costs::attention_backward(heads_of(e), args.size()), [&]<class T>(T) {
     e.tile = attention_tiles::tile_for(e.width, sizeof(Wide<T>));
     const attention_tiles::BackwardArrays<T> arrays{
         dq.data<T>(),        dk.data<T>(), dv.data<T>(), dout.data<T>(), out.data<T>(),

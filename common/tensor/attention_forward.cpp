@@ -95,7 +95,7 @@ std::int64_t tile_for(std::int64_t width, std::size_t element_size) {
   for (const std::int64_t tile : {64, 32, 16}) {
     // The backward pass needs more: six tiles of rows, two of scores, and some vectors.
     const std::int64_t elements = 6 * tile * ld + 2 * tile * tile + 4 * tile;
-    if (static_cast<std::size_t>(elements) * element_size <= ThreadPool::kScratchBytes) return tile;
+    if (static_cast<std::size_t>(elements) * element_size <= kScratchBytes) return tile;
   }
   fail("attention: a head width of {} is too large for the worker's scratch", width);
 }

@@ -95,8 +95,7 @@ void fill(const Tensor& out, double value) {
   FSDP_CHECK(out.is_contiguous(), "fill: the tensor must be contiguous");
   if (out.device().type != DeviceType::meta) out.raw();
   if (is_accelerated(out.device())) return accelerated<fill>(out, value);
-  const auto n = static_cast<double>(out.numel());
-  dispatch(out.device(), cost_of(0, n, out.dtype()), [&] {
+  dispatch(out.device(), costs::fill(out.numel(), size_of(out.dtype())), [&] {
     dispatch_any(out.dtype(), [&]<class T>(T) {
       T* to = out.data<T>();
       const T what = static_cast<T>(value);
@@ -156,8 +155,7 @@ void copy(const Tensor& out, const Tensor& in) {
   if (is_between) return copy_between(out, in);
   check_pair("copy", out, in);
   if (is_accelerated(out.device())) return accelerated<copy>(out, in);
-  const Cost cost{.nbytes = static_cast<double>(out.nbytes()) + static_cast<double>(in.nbytes())};
-  dispatch(out.device(), cost, [&] { copy_elements(out, in); });
+  dispatch(out.device(), costs::copy(in.nbytes(), out.nbytes()), [&] { copy_elements(out, in); });
 }
 
 bool equal_bits(const Tensor& a, const Tensor& b) {
@@ -178,7 +176,7 @@ bool all_finite(const Tensor& a) {
   args.expect_like("a", a, a.shape());
   if (is_accelerated(args.device())) return accelerated<all_finite>(a);
   std::atomic<bool> finite{true};
-  args.compute(0, static_cast<double>(a.numel()), [&]<class T>(T) {
+  args.compute(0, 1, a.numel(), [&]<class T>(T) {
     const T* x = a.data<T>();
     parallel_ranges(a.numel(), 4 * kGrain, [&](std::int64_t begin, std::int64_t end, std::byte*) {
       bool here = true;

@@ -76,8 +76,7 @@ void cross_entropy(const Tensor& loss, const Tensor& lse, const Tensor& logits,
   args.expect_indices("targets", targets, {rows});
   FSDP_CHECK(rows > 0, "cross_entropy: there are no rows to average over");
   if (is_accelerated(args.device())) return accelerated<cross_entropy>(loss, lse, logits, targets);
-  const auto n = static_cast<double>(logits.numel());
-  args.compute(15 * n, n, [&]<class T>(T) {
+  args.compute(costs::cross_entropy(logits.numel(), args.size()), [&]<class T>(T) {
     const std::int32_t* target = targets.data<std::int32_t>();
     const std::int64_t counted = check_targets("cross_entropy", target, rows, width);
     const T* x = logits.data<T>();
@@ -107,8 +106,7 @@ void cross_entropy_backward(const Tensor& dlogits, const Tensor& dloss, const Te
   FSDP_CHECK(rows > 0, "cross_entropy_backward: there are no rows");
   if (is_accelerated(args.device()))
     return accelerated<cross_entropy_backward>(dlogits, dloss, logits, targets, lse);
-  const auto n = static_cast<double>(logits.numel());
-  args.compute(12 * n, 2 * n, [&]<class T>(T) {
+  args.compute(costs::cross_entropy_backward(logits.numel(), args.size()), [&]<class T>(T) {
     const std::int32_t* target = targets.data<std::int32_t>();
     const std::int64_t counted = check_targets("cross_entropy_backward", target, rows, width);
     const T* x = logits.data<T>();

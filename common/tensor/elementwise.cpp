@@ -35,8 +35,7 @@ void add(const Tensor& out, const Tensor& a, const Tensor& b) {
   args.expect_like("out", out, out.shape());
   args.expect_like("a", a, out.shape()).expect_like("b", b, out.shape());
   if (is_accelerated(args.device())) return accelerated<add>(out, a, b);
-  const auto n = static_cast<double>(out.numel());
-  args.compute(n, 3 * n, [&]<class T>(T) {
+  args.compute(costs::add(out.numel(), args.size()), [&]<class T>(T) {
     const T* x = a.data<T>();
     const T* y = b.data<T>();
     map(out.data<T>(), out.numel(), [=](std::int64_t i, auto count) {
@@ -50,8 +49,7 @@ void multiply(const Tensor& out, const Tensor& a, const Tensor& b, Write write) 
   args.expect_like("out", out, out.shape());
   args.expect_like("a", a, out.shape()).expect_like("b", b, out.shape());
   if (is_accelerated(args.device())) return accelerated<multiply>(out, a, b, write);
-  const auto n = static_cast<double>(out.numel());
-  args.compute(n, 3 * n, [&]<class T>(T) {
+  args.compute(1, 3, out.numel(), [&]<class T>(T) {
     const T* x = a.data<T>();
     const T* y = b.data<T>();
     map(out.data<T>(), out.numel(), write, [=](std::int64_t i, auto count) {
@@ -64,8 +62,7 @@ void write(const Tensor& out, const Tensor& in, Write write) {
   Operands args("write");
   args.expect_like("out", out, out.shape()).expect_like("in", in, out.shape());
   if (is_accelerated(args.device())) return accelerated<ops::write>(out, in, write);
-  const auto n = static_cast<double>(out.numel());
-  args.compute(n, 3 * n, [&]<class T>(T) {
+  args.compute(1, 3, out.numel(), [&]<class T>(T) {
     const T* x = in.data<T>();
     map(out.data<T>(), out.numel(), write,
         [=](std::int64_t i, auto count) { return simd::load_n<T>(x + i, count); });
@@ -77,8 +74,7 @@ void scale(const Tensor& out, double factor) {
   args.expect_like("out", out, out.shape());
   if (factor == 1) return;
   if (is_accelerated(args.device())) return accelerated<scale>(out, factor);
-  const auto n = static_cast<double>(out.numel());
-  args.compute(n, 2 * n, [&]<class T>(T) {
+  args.compute(costs::scale(out.numel(), args.size()), [&]<class T>(T) {
     T* x = out.data<T>();
     const simd::Vec<T> by = simd::splat<T>(static_cast<Wide<T>>(factor));
     map(x, out.numel(),
@@ -99,8 +95,7 @@ void add_row(const Tensor& out, const Tensor& row) {
   const std::int64_t rows = out.size(0), width = out.size(1);
   args.expect("out", out, {rows, width}).expect("row", row, {width});
   if (is_accelerated(args.device())) return accelerated<add_row>(out, row);
-  const auto n = static_cast<double>(out.numel());
-  args.compute(n, 2 * n, [&]<class T>(T) {
+  args.compute(1, 2, out.numel(), [&]<class T>(T) {
     T* x = out.data<T>();
     const T* y = row.data<T>();
     parallel_ranges(rows, row_grain(width), [&](std::int64_t begin, std::int64_t end, std::byte*) {
@@ -119,8 +114,7 @@ void relu(const Tensor& out, const Tensor& in) {
   Operands args("relu");
   args.expect_like("out", out, out.shape()).expect_like("in", in, out.shape());
   if (is_accelerated(args.device())) return accelerated<relu>(out, in);
-  const auto n = static_cast<double>(out.numel());
-  args.compute(n, 2 * n, [&]<class T>(T) {
+  args.compute(1, 2, out.numel(), [&]<class T>(T) {
     const T* x = in.data<T>();
     map(out.data<T>(), out.numel(), [=](std::int64_t i, auto count) {
       const simd::Vec<T> v = simd::load_n<T>(x + i, count);
@@ -134,8 +128,7 @@ void relu_backward(const Tensor& din, const Tensor& dout, const Tensor& in, Writ
   args.expect_like("din", din, din.shape());
   args.expect_like("dout", dout, din.shape()).expect_like("in", in, din.shape());
   if (is_accelerated(args.device())) return accelerated<relu_backward>(din, dout, in, write);
-  const auto n = static_cast<double>(din.numel());
-  args.compute(n, 3 * n, [&]<class T>(T) {
+  args.compute(1, 3, din.numel(), [&]<class T>(T) {
     const T* x = in.data<T>();
     const T* dy = dout.data<T>();
     map(din.data<T>(), din.numel(), write, [=](std::int64_t i, auto count) {
@@ -149,8 +142,7 @@ void tanh(const Tensor& out, const Tensor& in) {
   Operands args("tanh");
   args.expect_like("out", out, out.shape()).expect_like("in", in, out.shape());
   if (is_accelerated(args.device())) return accelerated<tanh>(out, in);
-  const auto n = static_cast<double>(out.numel());
-  args.compute(10 * n, 2 * n, [&]<class T>(T) {
+  args.compute(10, 2, out.numel(), [&]<class T>(T) {
     const T* x = in.data<T>();
     T* y = out.data<T>();
     parallel_ranges(out.numel(), kGrain, [=](std::int64_t begin, std::int64_t end, std::byte*) {
@@ -167,8 +159,7 @@ void tanh_backward(const Tensor& din, const Tensor& dout, const Tensor& out, Wri
   args.expect_like("din", din, din.shape());
   args.expect_like("dout", dout, din.shape()).expect_like("out", out, din.shape());
   if (is_accelerated(args.device())) return accelerated<tanh_backward>(din, dout, out, write);
-  const auto n = static_cast<double>(din.numel());
-  args.compute(3 * n, 3 * n, [&]<class T>(T) {
+  args.compute(3, 3, din.numel(), [&]<class T>(T) {
     const T* y = out.data<T>();
     const T* dy = dout.data<T>();
     map(din.data<T>(), din.numel(), write, [=](std::int64_t i, auto count) {

@@ -58,8 +58,7 @@ void embedding(const Tensor& out, const Tensor& table, const Tensor& tokens) {
   args.expect("out", out, {rows, width}).expect("table", table, {vocabulary, width});
   args.expect_indices("tokens", tokens, {rows});
   if (is_accelerated(args.device())) return accelerated<embedding>(out, table, tokens);
-  const auto n = static_cast<double>(out.numel());
-  args.compute(0, 2 * n, [&]<class T>(T) {
+  args.compute(costs::embedding(out.numel(), args.size()), [&]<class T>(T) {
     const std::int32_t* token = tokens.data<std::int32_t>();
     check_tokens("embedding", token, rows, vocabulary);
     const T* from = table.data<T>();
@@ -81,11 +80,10 @@ void embedding_backward(const Tensor& dtable, const Tensor& dout, const Tensor& 
   const std::int64_t vocabulary = dtable.size(0), width = dtable.size(1), rows = tokens.size(0);
   args.expect("dtable", dtable, {vocabulary, width}).expect("dout", dout, {rows, width});
   args.expect_indices("tokens", tokens, {rows});
-  const auto n = static_cast<double>(dout.numel());
-  const double cleared = write == Write::set ? static_cast<double>(dtable.numel()) : 0;
+  const std::int64_t cleared = write == Write::set ? dtable.numel() : 0;
   if (is_accelerated(args.device()))
     return accelerated<embedding_backward>(dtable, dout, tokens, write, padding);
-  args.compute(n, 3 * n + cleared, [&]<class T>(T) {
+  args.compute(costs::embedding_backward(dout.numel(), cleared, args.size()), [&]<class T>(T) {
     const std::int32_t* token = tokens.data<std::int32_t>();
     check_tokens("embedding_backward", token, rows, vocabulary);
     if (write == Write::set) fill(dtable, 0);

@@ -190,9 +190,8 @@ class WideInteger {
 
 /// ExactSquareSum::add(), with counters that are where the values are.
 void add_squares(const Tensor& counters, const Tensor& values) {
-  const auto n = static_cast<double>(values.numel());
-  dispatch(values.device(), Cost{.flops = 2 * n, .nbytes = 4 * n}, [&] {
-    static_assert(sizeof(PieceCounters) <= ThreadPool::kScratchBytes);
+  dispatch(values.device(), costs::add_squares(values.numel()), [&] {
+    static_assert(sizeof(PieceCounters) <= kScratchBytes);
     const float* data = values.data<float>();
     auto* shared = counters.data<std::int64_t>();
     ops::parallel_ranges(values.numel(), kPiece,

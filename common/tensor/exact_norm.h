@@ -3,6 +3,7 @@
 /// The sum of squares without rounding: no way of cutting a vector changes it.
 #pragma once
 
+#include "tensor/costs.h"
 #include "tensor/tensor.h"
 
 #include <cstdint>
@@ -19,7 +20,7 @@ namespace fsdp {
 /// The counters are one int64 tensor, so all_reduce(sum) over ranks is exact too.
 class ExactSquareSum {
  public:
-  static constexpr std::int64_t kCounters = 2 * 256 + 2;
+  static constexpr std::int64_t kCounters = costs::kSquareCounters;
   /// The counters, zero. Counted as TEMP.
   ExactSquareSum();
   /// Adds every element of a contiguous float32 tensor.

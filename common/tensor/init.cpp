@@ -55,8 +55,7 @@ void draw_slice(const Tensor& out, const InitSpec& spec, std::uint64_t seed, std
              "init_slice: the cut of {} standard deviations must lie in (0, {}]", spec.cut,
              kLargestQuantile);
   if (is_accelerated(out.device())) return device_kernels().draw(out, spec, seed, first);
-  const auto n = static_cast<double>(out.numel());
-  dispatch(out.device(), ops::cost_of(50 * n, n, out.dtype()), [&] {
+  dispatch(out.device(), costs::each(50, 1, out.numel(), size_of(out.dtype())), [&] {
     if (normal) {
       // The kept part of the distribution, ½ ± mass, is what the uniform number chooses from.
       const double mass = normal_mass_within(spec.cut), mean = spec.mean, std = spec.std;

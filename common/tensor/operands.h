@@ -4,6 +4,7 @@
 #pragma once
 
 #include "device/context.h"
+#include "tensor/costs.h"
 #include "tensor/dispatch.h"
 #include "tensor/tensor.h"
 
@@ -12,12 +13,6 @@
 #include <initializer_list>
 
 namespace fsdp::ops {
-
-/// Cost of a kernel that moves `elements` values of `dtype` and computes `flops`.
-inline Cost cost_of(double flops, double elements, DType dtype) {
-  const std::size_t size = size_of(dtype);
-  return Cost{.flops = flops, .nbytes = elements * static_cast<double>(size), .is_half = size == 2};
-}
 
 /// Checks of one call of kernel `op`. The first operand determines dtype and device.
 class Operands {
@@ -41,10 +36,16 @@ class Operands {
 
   Device device() const { return device_; }
   DType dtype() const { return dtype_; }
+  std::size_t size() const { return size_of(dtype_); }  ///< bytes of an element
   /// dispatch() of a kernel with this cost, which gets a value of the common element type.
   template <class Kernel>
-  void compute(double flops, double elements, Kernel&& kernel) const {
-    dispatch(device_, cost_of(flops, elements, dtype_), [&] { dispatch_floating(dtype_, kernel); });
+  void compute(const Cost& cost, Kernel&& kernel) const {
+    dispatch(device_, cost, [&] { dispatch_floating(dtype_, kernel); });
+  }
+  /// The same for a cost that only it asks for: the work of each of n elements.
+  template <class Kernel>
+  void compute(double flops, double moved, std::int64_t n, Kernel&& kernel) const {
+    compute(costs::each(flops, moved, n, size()), kernel);
   }
 
  private:

@@ -53,9 +53,8 @@ void update(const Tensor& param, const Tensor& grad, const Tensor& first, const 
   }
   FSDP_CHECK(how.step >= 1, "{}: the step counts from 1, got {}", row.name, how.step);
   if (is_accelerated(args.device())) return accelerated<update>(param, grad, first, second, how);
-  const auto n = static_cast<double>(param.numel());
-  const double moved = 3 + 2 * static_cast<double>(names.size());  // all but the gradient twice
-  args.compute(row.flops * n, moved * n, [&]<class T>(T) {
+  const Cost cost = costs::update(param.numel(), row.flops, names.size(), args.size());
+  args.compute(cost, [&]<class T>(T) {
     with_rule<LaneMath<T>>(how, [&](const auto& rule) {
       update_lanes<T>(param, grad, first, second, rule, how.gradient_factor);
     });

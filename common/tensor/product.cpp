@@ -48,11 +48,8 @@ void matmul(const Tensor& out, const Tensor& a, Transpose ta, const Tensor& b, T
              right_extents.rows, n);
   args.expect("out", out, {m, n});
   args.expect("a", a, {a.size(0), a.size(1)}).expect("b", b, {b.size(0), b.size(1)});
-  const double flops =
-      2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
-  const auto elements = static_cast<double>(out.numel() + a.numel() + b.numel());
   if (is_accelerated(args.device())) return accelerated<matmul>(out, a, ta, b, tb, write);
-  args.compute(flops, elements, [&]<class T>(T) {
+  args.compute(costs::matmul(m, n, k, args.size()), [&]<class T>(T) {
     if (m == 0 || n == 0) return;
     if (k == 0) {
       if (write == Write::set) fill(out, 0);

@@ -31,7 +31,7 @@ struct ProductSizes {
   static constexpr std::int64_t kLeftTile = kProductChunk * kRows + simd::kLanes<T>;
 
   static_assert((kProductChunk * kBlockColumns + kGroupTiles * kLeftTile) * kElement <=
-                static_cast<std::int64_t>(ThreadPool::kScratchBytes));
+                static_cast<std::int64_t>(kScratchBytes));
 };
 
 /// Elements [begin, end) of an extent.
@@ -130,7 +130,7 @@ class Ahead {
 };
 
 /// The piece `rows` × `columns` of c = or += a · b; `columns` are at most kBlockColumns. `scratch`
-/// has ThreadPool::kScratchBytes.
+/// has kScratchBytes.
 template <class V, class T>
 void product_piece(ProductExtents extents, Matrix<T> a, Matrix<T> b, T* c, Write write,
                    ProductRange rows, ProductRange columns, std::byte* scratch) {

@@ -20,7 +20,7 @@ struct WidenedSizes {
 
   static_assert(kMostColumns % Tile::kColumns == 0 && kMostRows % Tile::kRows == 0);
   static_assert((kRight + kLeft + kSums) * static_cast<std::int64_t>(sizeof(float)) <=
-                static_cast<std::int64_t>(ThreadPool::kScratchBytes));
+                static_cast<std::int64_t>(kScratchBytes));
 };
 
 /// Tiles of `rows` of a chunk of the left operand, as register_tile() reads them.

@@ -68,8 +68,7 @@ void rms_norm(const Tensor& out, const Tensor& rstd, const Tensor& x, const Tens
   args.expect("x", x, {rows, width}).expect("out", out, {rows, width});
   args.expect("weight", weight, {width}).expect_wide("rstd", rstd, {rows});
   if (is_accelerated(args.device())) return accelerated<rms_norm>(out, rstd, x, weight, eps);
-  const auto n = static_cast<double>(x.numel());
-  args.compute(4 * n, 2 * n, [&]<class T>(T) {
+  args.compute(costs::rms_norm(x.numel(), args.size()), [&]<class T>(T) {
     const T* from = x.data<T>();
     const T* w = weight.data<T>();
     T* to = out.data<T>();
@@ -96,8 +95,7 @@ void rms_norm_backward(const Tensor& dx, Write write_dx, const Tensor& dweight, 
   if (is_accelerated(args.device()))
     return accelerated<rms_norm_backward>(dx, write_dx, dweight, write_dweight, dout, x, weight,
                                           rstd);
-  const auto n = static_cast<double>(x.numel());
-  args.compute(10 * n, 5 * n, [&]<class T>(T) {
+  args.compute(costs::rms_norm_backward(x.numel(), args.size()), [&]<class T>(T) {
     const T* from = x.data<T>();
     const T* w = weight.data<T>();
     const T* dy = dout.data<T>();

@@ -25,7 +25,6 @@ void rope_tables(const Tensor& cos, const Tensor& sin, double theta, const RopeS
   args.expect_dims("cos", cos, 2);
   const std::int64_t positions = cos.size(0), pairs = cos.size(1);
   args.expect("cos", cos, {positions, pairs}).expect("sin", sin, {positions, pairs});
-  const auto n = static_cast<double>(cos.numel());
   FSDP_CHECK(args.dtype() == wide_of(args.dtype()),
              "rope_tables: the tables are {}, but must be float32 or float64",
              name_of(args.dtype()));
@@ -37,7 +36,7 @@ void rope_tables(const Tensor& cos, const Tensor& sin, double theta, const RopeS
     copy(cos, host_cos);
     return copy(sin, host_sin);
   }
-  args.compute(20 * n, 2 * n, [&]<class T>(T) {
+  args.compute(20, 2, cos.numel(), [&]<class T>(T) {
     T* c = cos.data<T>();
     T* s = sin.data<T>();
     for (std::int64_t i = 0; i < pairs; ++i) {
@@ -63,8 +62,7 @@ void rope(const Tensor& x, const Tensor& cos, const Tensor& sin, bool inverse) {
   args.expect("x", x, {batch, length, heads, width});
   args.expect_wide("cos", cos, {positions, pairs}).expect_wide("sin", sin, {positions, pairs});
   if (is_accelerated(args.device())) return accelerated<rope>(x, cos, sin, inverse);
-  const auto n = static_cast<double>(x.numel());
-  args.compute(3 * n, 2 * n, [&]<class T>(T) {
+  args.compute(costs::rope(x.numel(), args.size()), [&]<class T>(T) {
     T* values = x.data<T>();
     using W = Wide<T>;
     const W* c = cos.data<W>();

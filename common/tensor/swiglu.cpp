@@ -18,8 +18,7 @@ void swiglu(const Tensor& out, const Tensor& gate, const Tensor& up) {
   args.expect_like("out", out, out.shape());
   args.expect_like("gate", gate, out.shape()).expect_like("up", up, out.shape());
   if (is_accelerated(args.device())) return accelerated<swiglu>(out, gate, up);
-  const auto n = static_cast<double>(out.numel());
-  args.compute(20 * n, 3 * n, [&]<class T>(T) {
+  args.compute(costs::swiglu(out.numel(), args.size()), [&]<class T>(T) {
     const T* g = gate.data<T>();
     const T* u = up.data<T>();
     T* to = out.data<T>();
@@ -41,8 +40,7 @@ void swiglu_backward(const Tensor& dgate, const Tensor& dup, const Tensor& dout,
   args.expect_like("dgate", dgate, dout.shape()).expect_like("dup", dup, dout.shape());
   if (is_accelerated(args.device()))
     return accelerated<swiglu_backward>(dgate, dup, dout, gate, up);
-  const auto n = static_cast<double>(dout.numel());
-  args.compute(25 * n, 5 * n, [&]<class T>(T) {
+  args.compute(costs::swiglu_backward(dout.numel(), args.size()), [&]<class T>(T) {
     const T* dy = dout.data<T>();
     const T* g = gate.data<T>();
     const T* u = up.data<T>();

@@ -1,7 +1,7 @@
 'use strict';
 // What a model allocates and computes, operation by operation.
 //
-// The bytes are those of apps/paper/activation_table.h, and the kernels' costs those that
+// The bytes are those of apps/paper/paper_tape.cpp, and the kernels' costs those of
 // common/tensor/ declares.
 
 /** V vocabulary, d width, L blocks, H heads, G heads of keys and values, F width inside the MLP,

@@ -29,7 +29,7 @@ class Expected {
   explicit Expected(const Estimate& made)
       : made_(made),
         formula_(made.config.train.model, train::memory_options(made.config.train)),
-        scratch_(static_cast<std::int64_t>(ThreadPool::kScratchBytes) *
+        scratch_(static_cast<std::int64_t>(kScratchBytes) *
                  made.config.train.parallel.threads_per_rank) {
     put("/schema", 1);
     put("/parameters", made.config.train.model.parameter_count());

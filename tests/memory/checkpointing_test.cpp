@@ -1,6 +1,7 @@
 // The bytes of models whose blocks are checkpointed, really run, against the formula.
 
 #include "memory/real_training.h"
+#include "parallel/ddp.h"
 #include "support/catch.h"
 
 #include <algorithm>

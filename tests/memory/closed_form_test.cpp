@@ -5,7 +5,7 @@
 
 #include "device/thread_pool.h"
 #include "memory/real_training.h"
-#include "paper/activation_table.h"
+#include "paper/segments.h"
 #include "support/catch.h"
 
 #include <fmt/format.h>
@@ -23,7 +23,7 @@ namespace {
 class ClosedForm {
  public:
   ClosedForm(const nn::TransformerConfig& config, const MemoryOptions& options)
-      : table_(activation_table(config, options.batch, config.max_position_embeddings)),
+      : paper_(taped_model(config, options)),
         depth_(static_cast<std::size_t>(options.recipe.sharding.prefetch_depth)) {
     const std::int64_t d = config.hidden_size;
     const std::int64_t kv = config.effective_kv_heads() * config.head_dim();
@@ -35,13 +35,11 @@ class ClosedForm {
       n_.push_back((u + options.recipe.ranks - 1) / options.recipe.ranks);
       u = n_.back() * options.recipe.ranks;  // padded
     }
-    segments_.assign(u_.size(), &table_.block);
-    segments_.front() = &table_.embedding;
-    segments_.back() = &table_.head;
+    for (const auto& segment : paper_.segments) segments_.push_back(segment.get());
     // (p_s + o)·Σ n, the tables, the threads' scratch, the micro-batch.
     fixed_ = 4 * (1 + options.recipe.optimizer.states()) * sum(n_, 0, n_.size()) +
              4 * config.max_position_embeddings * config.head_dim() +
-             options.threads * static_cast<std::int64_t>(ThreadPool::kScratchBytes) + table_.data;
+             options.threads * static_cast<std::int64_t>(kScratchBytes) + paper_.data;
   }
 
   /// p_c·Σ(u_k … u_{k+d}) + A_k, at the end of unit k's forward; g_s·pop(m)·Σ n.
@@ -52,7 +50,7 @@ class ClosedForm {
       highest = std::max(highest, 4 * sum(u_, k, k + depth_ + 1) + tape);
     }
     // The loss comes last; the last unit is still there.
-    const std::int64_t loss = kept(u_.size()) + table_.loss.kept() + table_.loss_value;
+    const std::int64_t loss = kept(u_.size()) + paper_.loss.kept() + paper_.loss_value;
     highest = std::max(highest, 4 * u_.back() + loss);
     return fixed_ + 4 * pop(m) * sum(n_, 0, n_.size()) + highest;
   }
@@ -61,7 +59,7 @@ class ClosedForm {
   std::int64_t backward_peak(int m) const {
     const std::int64_t all = sum(n_, 0, n_.size());
     std::int64_t highest =
-        4 * u_.back() + 4 * pop(m) * all + kept(u_.size()) + table_.loss.kept() + 4;
+        4 * u_.back() + 4 * pop(m) * all + kept(u_.size()) + paper_.loss.kept() + 4;
     for (std::size_t k = 0; k < u_.size(); ++k) {
       std::int64_t most = 0;
       for (const MemoryPoint& point : segments_[k]->backward) {
@@ -73,7 +71,7 @@ class ClosedForm {
       if (k + 1 < u_.size()) bytes += 4 * u_[k + 1] + 4 * n_[k + 1];  // in flight, and its leaf
       highest = std::max(highest, bytes);
     }
-    return fixed_ + table_.loss_value + highest;
+    return fixed_ + paper_.loss_value + highest;
   }
 
  private:
@@ -91,7 +89,7 @@ class ClosedForm {
     return total;
   }
 
-  ActivationTable table_;
+  TapedModel paper_;
   std::size_t depth_;
   std::vector<std::int64_t> u_, n_;
   std::vector<const SegmentMemory*> segments_;

@@ -43,27 +43,6 @@ void in_every_placement(Check&& check) {
 
 }  // namespace
 
-TEST_CASE("The tape on paper is the activation table if nothing is frozen") {
-  for (const bool is_tied : {false, true}) {
-    for (const Strategy placement : {Strategy::single, Strategy::fsdp}) {
-      MemoryCase table = odd_case(placement, 1);
-      table.model.tie_word_embeddings = is_tied;
-      MemoryCase paper = table;
-      paper.options.recipe.frozen = {"no parameter"};
-      const StepMemory a = MemoryFormula(table.model, table.options).step(0);
-      const StepMemory b = MemoryFormula(paper.model, paper.options).step(0);
-      for (std::size_t m = 0; m < a.micro_steps.size(); ++m) {
-        CHECK(a.micro_steps[m].forward_peak == b.micro_steps[m].forward_peak);
-        CHECK(a.micro_steps[m].backward_peak == b.micro_steps[m].backward_peak);
-        REQUIRE(a.micro_steps[m].snapshots.size() == b.micro_steps[m].snapshots.size());
-        for (std::size_t i = 0; i < a.micro_steps[m].snapshots.size(); ++i)
-          CHECK(a.micro_steps[m].snapshots[i].bytes == b.micro_steps[m].snapshots[i].bytes);
-      }
-      CHECK(a.step_peak == b.step_peak);
-    }
-  }
-}
-
 TEST_CASE("LoRA holds what the formula says, whatever it is attached to") {
   int number = 0;
   for (const std::vector<std::string>& targets : kTargets) {

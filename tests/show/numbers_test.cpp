@@ -304,7 +304,7 @@ std::int64_t peak_of(optim::Strategy placement, int ranks) {
   options.recipe.clip = 1;
   options.recipe.sharding.prefetch_depth = 1;
   return paper::peak_of_training(nano(), options).total() -
-         static_cast<std::int64_t>(ThreadPool::kScratchBytes) - 4 * nano().max_position_embeddings;
+         static_cast<std::int64_t>(kScratchBytes) - 4 * nano().max_position_embeddings;
 }
 
 }  // namespace

@@ -206,7 +206,7 @@ TEST_CASE("LoRA changes no bit either: sharded, replicated, frozen and tied toge
   for (const double norm : expected.norms) CHECK(norm > base.recipe.clip);
   // The norm counts the adapters alone: they are all that has a state.
   for (const auto& [name, values] : expected.state) {
-    if (!name.starts_with("param/")) CHECK(nn::is_lora(name));
+    if (!name.starts_with("param/")) CHECK(is_lora(name));
   }
   for (const int world_size : {1, 2, 4, 8}) {
     for (const bool no_sync : {false, true}) {

@@ -41,7 +41,7 @@ TEST_CASE("A sharded meta start holds nothing but shards, not even one unit") {
     FullyShardOptions options;
     options.deferred = &deferred;
     const auto sharded = fully_shard(*model, borrowed(group), options);
-    const std::int64_t scratch = static_cast<std::int64_t>(ThreadPool::kScratchBytes);
+    const std::int64_t scratch = static_cast<std::int64_t>(kScratchBytes);
     FSDP_CHECK(tracker.peak_total() <= tracker.current_total() + scratch,
                "rank {} held {} bytes on the way to {}", group.rank(), tracker.peak_total(),
                tracker.current_total());

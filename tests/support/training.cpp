@@ -66,15 +66,12 @@ class RankTraining {
     DeferredInit deferred;
     const auto make_model = [&] {
       auto model = std::make_shared<nn::TransformerLM>(options_.model);
-      const optim::Lora& lora = options_.recipe.lora;
-      if (options_.recipe.has_lora())
-        nn::add_lora(*model, {.rank = lora.rank, .alpha = lora.alpha, .targets = lora.targets});
+      if (options_.recipe.has_lora()) nn::add_lora(*model, options_.recipe.lora);
       return model;
     };
     model_ = options_.meta_start ? deferred.build(make_model) : make_model();
     for (const nn::NamedParameter& each : model_->named_parameters()) {
-      const std::optional<bool> is_trained = options_.recipe.says_trained(each.path);
-      if (is_trained) Variable(each.variable).set_requires_grad(*is_trained);
+      Variable(each.variable).set_requires_grad(options_.recipe.trains(each.path));
     }
     strategies::checkpoint_blocks(*model_, options_.recipe);
 

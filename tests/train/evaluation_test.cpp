@@ -162,7 +162,7 @@ TEST_CASE("an evaluation needs the parameters and one block at a time", "[train]
         const std::int64_t peak = run_evaluation(config, data).peak_bytes;
         const std::int64_t bound = bound_bytes(config, Purpose::evaluation);
         CHECK(peak <= bound);
-        const auto scratch = static_cast<std::int64_t>(ThreadPool::kScratchBytes);
+        const auto scratch = static_cast<std::int64_t>(kScratchBytes);
         CHECK(bound - scratch < (peak - scratch) * 5 / 4);
         CHECK((bound - scratch) * 2 < bound_bytes(config) - scratch);
       }

@@ -150,7 +150,7 @@ Traffic traffic_of(const RankRecord& rank) {
 
 void name_units(nn::TransformerLM& model) {
   for (nn::Module* module : default_wrap_policy(model)) {
-    module->set_unit_name(module->path().empty() ? nn::Head::kUnitName : module->path());
+    module->set_unit_name(module->path().empty() ? nn::kHeadName : module->path());
   }
 }
 

@@ -77,7 +77,7 @@ TEST_CASE("scratch is accounted once, at the first use of the pool") {
     CHECK(context.tracker().current_total() == 0);
     for (int i = 0; i < 2; ++i) {
       CHECK(context.pool().threads() == threads);
-      const auto expected = threads * static_cast<std::int64_t>(ThreadPool::kScratchBytes);
+      const auto expected = threads * static_cast<std::int64_t>(kScratchBytes);
       CHECK(context.tracker().current()[MemoryKind::temp] == expected);
       CHECK(context.tracker().current_total() == expected);
       CHECK(context.tracker().by_owner().begin()->first == "/scratch");

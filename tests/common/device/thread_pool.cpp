@@ -48,10 +48,10 @@ TEST_CASE("each thread has its own aligned scratch") {
   ThreadPool pool(4);
   std::vector<std::byte*> scratch(64, nullptr);
   pool.for_each(64, [&](std::int64_t chunk, std::byte* mine) {
-    std::memset(mine, static_cast<int>(chunk), ThreadPool::kScratchBytes);
+    std::memset(mine, static_cast<int>(chunk), kScratchBytes);
     std::this_thread::yield();
     if (mine[0] != static_cast<std::byte>(chunk) ||
-        mine[ThreadPool::kScratchBytes - 1] != static_cast<std::byte>(chunk)) {
+        mine[kScratchBytes - 1] != static_cast<std::byte>(chunk)) {
       fail("another thread wrote into this scratch");
     }
     scratch[static_cast<std::size_t>(chunk)] = mine;

@@ -91,7 +91,7 @@ TEST_CASE("LoRA computes W x + B (s A x), and merging gives the same function") 
   Context context({.seed = 6});
   const ContextScope scope(context);
   TransformerLM model(TransformerConfig::nano());
-  const LoraOptions options{.rank = 2, .alpha = 3, .targets = {"q_proj", "down_proj"}};
+  const Lora options{.rank = 2, .alpha = 3, .targets = {"q_proj", "down_proj"}};
   add_lora(model, options);
   for (const NamedParameter& each : model.named_parameters()) {
     if (each.path.ends_with("lora_B.weight")) {
@@ -149,7 +149,7 @@ TEST_CASE("LoRA stores what is frozen in the format that the model reads") {
   TransformerConfig config = TransformerConfig::nano();
   config.tie_word_embeddings = true;
   TransformerLM model(config);
-  add_lora(model, {.base_dtype = DType::bfloat16});
+  add_lora(model, {.rank = 8}, DType::bfloat16);
   for (const NamedParameter& each : model.named_parameters()) {
     CHECK(each.variable.data().dtype() == (is_lora(each.path) ? DType::float32 : DType::bfloat16));
   }
@@ -158,16 +158,17 @@ TEST_CASE("LoRA stores what is frozen in the format that the model reads") {
 TEST_CASE("LoRA refuses what it cannot do") {
   Context context;
   const ContextScope scope(context);
-  const auto message = [](const LoraOptions& options) {
+  const auto message = [](const Lora& options) {
     return message_of<Error>([&] {
       TransformerLM model(TransformerConfig::nano());
       add_lora(model, options);
     });
   };
   CHECK_THAT(message({.rank = 0}), contains("rank 0"));
-  CHECK_THAT(message({.alpha = -1}), contains("alpha -1"));
-  CHECK_THAT(message({.targets = {"q_proj", "w_proj"}}), contains("named w_proj"));
-  CHECK_THAT(message({.targets = {"input_layernorm"}}), contains("named input_layernorm"));
+  CHECK_THAT(message({.rank = 8, .alpha = -1}), contains("alpha -1"));
+  CHECK_THAT(message({.rank = 8, .targets = {"q_proj", "w_proj"}}), contains("named w_proj"));
+  CHECK_THAT(message({.rank = 8, .targets = {"input_layernorm"}}),
+             contains("named input_layernorm"));
 }
 
 }  // namespace fsdp::nn

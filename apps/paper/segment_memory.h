@@ -1,10 +1,10 @@
 /// @file
 /// @ingroup paper
-/// What the tape keeps of one micro-batch, and what its backward holds for a moment, operation by
-/// operation.
+/// What the tape keeps of one micro-batch, what its backward holds for a moment, and what both
+/// compute, operation by operation.
 #pragma once
 
-#include "nn/transformer.h"
+#include "base/clock.h"
 
 #include <cstdint>
 #include <memory>
@@ -22,6 +22,12 @@ struct MemoryPoint {
                                  ///< process only, as FSDP and DDP write them into given buffers
 };
 
+/// What a kernel costs, and the operation that calls it.
+struct Kernel {
+  std::string operation;
+  Cost cost;
+};
+
 /// A stretch of the tape: the embedding, one block, the head (final norm and lm_head), or the loss.
 ///
 /// A segment counts its input from the moment it begins, and its output until it ends. So a whole
@@ -32,32 +38,9 @@ struct MemoryPoint {
 ///     backward   enters with kept() + d(output)      leaves with d(input)
 ///
 /// (The loss makes d(loss) itself.)
-struct SegmentMemory {
-  std::vector<MemoryPoint> forward;   ///< front(): on entry, back(): on exit
-  std::vector<MemoryPoint> backward;  ///< likewise; empty if nothing was recorded
-  std::int64_t dropped = 0;  ///< bytes of its input that are not kept: freed when it has returned
-  /// A checkpointed block has the second form: its forward runs without a tape and keeps the input,
-  /// and some results if it is told to, and backward begins with
-  ///
-  ///     again      enters with kept() + d(output)      leaves with A_k + d(output)
-  bool is_checkpointed = false;
-  std::vector<MemoryPoint> again = {};  ///< empty if nothing was recorded
-  /// What stays between forward and backward, the output left out: A_k, or what a checkpoint keeps.
-  std::int64_t kept() const {
-    const std::vector<MemoryPoint>& first = again.empty() ? backward : again;
-    return first.empty() ? 0 : first.front().activation;
-  }
-};
-
-/// Segments in forward order; those that are alike are one object.
-using Segments = std::vector<std::shared_ptr<const SegmentMemory>>;
-
-/// The table of a model that is trained as a whole, and a micro-batch. (If a part is frozen, see
-/// segments.h.) It depends on nothing else: not on the number of ranks, the strategy or the
-/// threads (whose scratch is a fixed arena, counted apart).
 ///
-/// The table is made of these, with R = B·T rows (autograd/functions.h). An element has the bytes
-/// of the format that the model computes in; lse, r and the loss are float32 in each:
+/// Of a model that is trained as a whole, this is what is kept, with R = B·T rows. An element has
+/// the bytes of the format that the model computes in; lse, r and the loss are float32 in each:
 ///
 ///     x = R·d    one row vector per token     kv = R·G·D  keys, or values
 ///     q = R·H·D  queries; x if D = d / H      lse = R·H   attention's normalizers
@@ -69,18 +52,28 @@ using Segments = std::vector<std::shared_ptr<const SegmentMemory>>;
 ///                           input, norm, middle, norm | q, attention | k, v | gate, up, hidden
 ///                head       2x + r
 ///                loss       v + r
-struct ActivationTable {
-  SegmentMemory embedding;
-  SegmentMemory block;
-  SegmentMemory head;
-  SegmentMemory loss;
-  std::int64_t data = 0;        ///< tokens and targets, int32: the caller's, while it computes
-  std::int64_t loss_value = 0;  ///< the loss itself, which the caller keeps
+struct SegmentMemory {
+  std::vector<MemoryPoint> forward;   ///< front(): on entry, back(): on exit
+  std::vector<MemoryPoint> backward;  ///< likewise; empty if nothing was recorded
+  std::int64_t dropped = 0;  ///< bytes of its input that are not kept: freed when it has returned
+  /// A checkpointed block has the second form: its forward runs without a tape and keeps the input,
+  /// and some results if it is told to, and backward begins with
+  ///
+  ///     again      enters with kept() + d(output)      leaves with A_k + d(output)
+  bool is_checkpointed = false;
+  std::vector<MemoryPoint> again = {};  ///< empty if nothing was recorded
+  /// Of our engine, in the order of their calls; empty of another framework's.
+  struct Kernels {
+    std::vector<Kernel> forward, again, backward;
+  } kernels = {};
+  /// What stays between forward and backward, the output left out: A_k, or what a checkpoint keeps.
+  std::int64_t kept() const {
+    const std::vector<MemoryPoint>& first = again.empty() ? backward : again;
+    return first.empty() ? 0 : first.front().activation;
+  }
 };
 
-/// @param batch B, sequences of a micro-batch @param length T, tokens of a sequence
-/// @param dtype in which the model computes
-ActivationTable activation_table(const nn::TransformerConfig& config, std::int64_t batch,
-                                 std::int64_t length, DType dtype = DType::float32);
+/// Segments in forward order; those that are alike are one object.
+using Segments = std::vector<std::shared_ptr<const SegmentMemory>>;
 
 }  // namespace fsdp::paper

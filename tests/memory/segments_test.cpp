@@ -1,11 +1,13 @@
-// The table of activations and temporaries, by itself: a single process, no sharding.
+// The activations and temporaries of a segment, by themselves: a single process, no sharding.
 
-#include "paper/activation_table.h"
+#include "paper/segments.h"
 
 #include "autograd/functions.h"
 #include "memory/real_training.h"
 #include "support/catch.h"
 #include "support/training.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -69,20 +71,19 @@ std::int64_t moving_bytes(const Breakdown& bytes) {
 }
 
 /// The segments of a model in forward order, by the names StateRecorder gives them.
-std::vector<std::pair<std::string, const SegmentMemory*>> segments(
-    const nn::TransformerConfig& config, const ActivationTable& table) {
-  std::vector<std::pair<std::string, const SegmentMemory*>> result{
-      {"model.embed_tokens", &table.embedding}};
-  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    result.emplace_back("model.layers." + std::to_string(i), &table.block);
+std::vector<std::pair<std::string, const SegmentMemory*>> segments(const TapedModel& paper) {
+  std::vector<std::pair<std::string, const SegmentMemory*>> result;
+  for (const auto& segment : paper.segments) {
+    result.emplace_back(fmt::format("model.layers.{}", result.size() - 1), segment.get());
   }
-  result.emplace_back("model.norm+lm_head", &table.head);
+  result.front().first = "model.embed_tokens";
+  result.back().first = "model.norm+lm_head";
   return result;
 }
 
 }  // namespace
 
-TEST_CASE("A segment enters, peaks and leaves as the table says") {
+TEST_CASE("A segment enters, peaks and leaves as on paper") {
   for (const Sizes& sizes : all_sizes()) {
     for (const bool is_tied : {false, true}) {
       nn::TransformerConfig config = sizes.model;
@@ -93,19 +94,20 @@ TEST_CASE("A segment enters, peaks and leaves as the table says") {
       context.pool();
       MemoryTracker& tracker = context.tracker();
       const auto model = model_with_gradients(config);
-      const ActivationTable table = activation_table(config, sizes.batch, sizes.length);
+      const TapedModel paper =
+          taped_model(config, {.recipe = {}, .batch = sizes.batch, .length = sizes.length});
 
       nn::TransformerConfig batch_config = config;
       batch_config.max_position_embeddings = sizes.length;
       const std::int64_t before = tracker.current_total();
       const MicroBatch micro = make_micro_batch(batch_config, sizes.batch, 1, 0, 0);
-      CHECK(tracker.current_total() - before == table.data);
+      CHECK(tracker.current_total() - before == paper.data);
       const std::int64_t fixed = tracker.current_total();
       const std::int64_t fixed_moving = moving_bytes(tracker.current());
 
       StateRecorder recorder(*model, Context::current().tracker());
       const nn::CallObserverScope observed(recorder);
-      const auto named = segments(config, table);
+      const auto named = segments(paper);
       const auto module_peak = [&](const std::string& name) {
         return tracker.module_peaks().at(name.starts_with("model.norm") ? "" : name) - fixed;
       };
@@ -126,7 +128,7 @@ TEST_CASE("A segment enters, peaks and leaves as the table says") {
         CHECK(module_peak(name) == waiting + highest(segment->forward));
         waiting += segment->kept();
       }
-      CHECK(tracker.current_total() - fixed == waiting + table.loss.kept() + table.loss_value);
+      CHECK(tracker.current_total() - fixed == waiting + paper.loss.kept() + paper.loss_value);
 
       tracker.reset_peak();
       loss.backward();
@@ -137,7 +139,7 @@ TEST_CASE("A segment enters, peaks and leaves as the table says") {
       for (auto each = named.rbegin(); each != named.rend(); ++each) {
         const auto& [name, segment] = *each;
         waiting -= segment->kept();
-        const std::int64_t rest = waiting + table.loss_value;
+        const std::int64_t rest = waiting + paper.loss_value;
         CAPTURE(name);
         const MemoryPoint& entry = segment->backward.front();
         const MemoryPoint& exit = segment->backward.back();
@@ -151,7 +153,7 @@ TEST_CASE("A segment enters, peaks and leaves as the table says") {
         }
       }
       CHECK(waiting == 0);
-      CHECK(tracker.current_total() - fixed == table.loss_value);
+      CHECK(tracker.current_total() - fixed == paper.loss_value);
     }
   }
 }
@@ -176,11 +178,12 @@ TEST_CASE("What a block keeps is the sum in the documentation") {
   const nn::TransformerConfig config = odd_model();
   const std::int64_t rows = 3 * 7;
   const std::int64_t x = 4 * rows * 20, kv = 4 * rows * 10, f = 4 * rows * 51;
-  const ActivationTable table = activation_table(config, 3, 7);
-  CHECK(table.block.kept() == 6 * x + 2 * kv + 3 * f + 4 * rows * 10 + 2 * 4 * rows);
-  CHECK(table.block.forward.back().activation == table.block.kept() + x);
-  CHECK(table.block.backward.back().activation == 0);
-  CHECK(table.block.backward.back().temp == x);
-  CHECK(table.head.kept() == 2 * x + 4 * rows);
-  CHECK(table.loss.kept() == 4 * rows * 37 + 4 * rows);
+  const TapedModel paper = taped_model(config, {.recipe = {}, .batch = 3, .length = 7});
+  const SegmentMemory &block = *paper.segments[1], &head = *paper.segments.back();
+  CHECK(block.kept() == 6 * x + 2 * kv + 3 * f + 4 * rows * 10 + 2 * 4 * rows);
+  CHECK(block.forward.back().activation == block.kept() + x);
+  CHECK(block.backward.back().activation == 0);
+  CHECK(block.backward.back().temp == x);
+  CHECK(head.kept() == 2 * x + 4 * rows);
+  CHECK(paper.loss.kept() == 4 * rows * 37 + 4 * rows);
 }

@@ -1,0 +1,29 @@
+/// @file
+/// @ingroup optim
+/// StepPlan: how a step takes its micro-batches.
+#pragma once
+
+#include <cstdint>
+
+namespace fsdp::optim {
+
+/// How one step processes its J = W·M micro-batches.
+struct StepPlan {
+  int micro_steps = 1;                ///< M: micro-batches of this rank
+  int micro_steps_per_reduction = 1;  ///< L: divides M; 1 = reduce every time, more = no_sync
+  double loss_scale = 1;  ///< d(loss) of every backward; finish_gradients() divides by it
+  /// @throws Error unless L divides M.
+  void validate() const;
+  /// The global index of the micro-batch that rank r of W takes at micro-step m. With this map, a
+  /// single process, accumulation and W ranks are cuts of one tree of additions.
+  ///   j = ⌊m/L⌋·W·L + r·L + m mod L
+  std::int64_t micro_batch(int m, int rank, int world_size) const;
+  /// Whether gradients are reduced at the end of micro-step m, and not only summed on the rank.
+  bool ends_reduction(int m) const { return (m + 1) % micro_steps_per_reduction == 0; }
+  /// J · loss_scale: by what the sum of W ranks' gradients is divided.
+  double divisor(int world_size) const {
+    return static_cast<double>(world_size) * micro_steps * loss_scale;
+  }
+};
+
+}  // namespace fsdp::optim
