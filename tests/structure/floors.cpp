@@ -9,11 +9,11 @@
 namespace structure {
 namespace {
 
-using Parts = std::set<std::string>;
+using Names = std::set<std::string>;
 
 // Who may include whom, in full. Reading upwards is the way of the data.
-const std::map<std::string, Parts>& may_include() {
-  static const std::map<std::string, Parts> table = {
+const std::map<std::string, Names>& may_include() {
+  static const std::map<std::string, Names> table = {
       {"warm_up", {}},     // stands beside the tasks, and is compiled in seconds
       {"race", {"base"}},  // likewise: policies, which need a few numbers of a machine
       {"base", {}},
@@ -82,12 +82,38 @@ std::string resolve(const Include& include, const std::string& includer,
   return {};
 }
 
+/// The files that each one includes, of this project.
+using Includes = std::map<std::string, Names>;
+
+/// A step on paper is computed from data alone: what its files include reaches no memory, thread,
+/// tape or file, by whatever way.
+void add_paper_violations(const Includes& includes, Violations& found) {
+  std::map<std::string, std::string> from;  // by whom each was reached
+  std::vector<std::string> waiting;
+  for (const auto& [path, targets] : includes) {
+    if (path.starts_with("apps/paper/")) waiting.push_back(path);
+  }
+  while (!waiting.empty()) {
+    const std::string path = waiting.back();
+    waiting.pop_back();
+    for (const std::string& target : includes.contains(path) ? includes.at(path) : Names{}) {
+      if (!from.emplace(target, path).second) continue;
+      waiting.push_back(target);
+      const std::string part = part_of(target);
+      if (part == "device" || part == "autograd" || part == "io") {
+        found.push_back(path + ": by it, apps/paper reaches " + target);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 Violations floor_violations(const std::vector<File>& files) {
   std::set<std::string> paths;
   for (const File& file : files) paths.insert(file.path);
   Violations found;
+  Includes includes;
   for (const File& file : files) {
     const std::string from = part_of(file.path);
     if (!is_task(from) && from != "apps" && from != "tests" && !may_include().contains(from)) {
@@ -104,6 +130,7 @@ Violations floor_violations(const std::vector<File>& files) {
         }
         continue;
       }
+      includes[file.path].insert(target);
       if (target.ends_with(".cpp")) found.push_back(at(file, i) + ": includes " + target);
       const std::string to = part_of(target);
       if (!allowed(from, to)) {
@@ -112,6 +139,7 @@ Violations floor_violations(const std::vector<File>& files) {
       }
     }
   }
+  add_paper_violations(includes, found);
   return found;
 }
 

@@ -14,7 +14,8 @@ using Violations = std::vector<std::string>;
 
 /// A file includes its own folder and lower floors, never higher ones and never a sibling on the
 /// same floor. Task k sees `common` and the tasks up to k; apps see both; only tests see tests.
-/// Nobody includes a .cpp file, and a quoted name is always a file of this project.
+/// Nobody includes a .cpp file, and a quoted name is always a file of this project. `apps/paper`
+/// reaches no memory, thread, tape or file, not even through others.
 Violations floor_violations(const std::vector<File>& files);
 
 /// No source of `common`, `tasks`, `solutions` or `apps` is longer than `limit` lines.

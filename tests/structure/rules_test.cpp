@@ -83,6 +83,17 @@ TEST_CASE("floors: a .cpp file is never included", "[structure]") {
   CHECK(floor_violations(files) == Violations{"tests/task1/c.cpp:1: includes common/base/b.cpp"});
 }
 
+TEST_CASE("floors: paper reaches no engine, not even through others", "[structure]") {
+  std::vector<File> files = empty_house();
+  files.push_back(file_from_text("apps/paper/b.cpp", "#include \"nn/data.h\"\n"));
+  files.push_back(file_from_text("common/nn/data.h", "#include \"base/a.h\"\n"));
+  CHECK(floor_violations(files).empty());
+  files.back() = file_from_text("common/nn/data.h", "#include \"tensor/way.h\"\n");
+  files.push_back(file_from_text("common/tensor/way.h", "#include \"device/a.h\"\n"));
+  CHECK(floor_violations(files) ==
+        Violations{"common/tensor/way.h: by it, apps/paper reaches common/device/a.h"});
+}
+
 TEST_CASE("length and width", "[structure]") {
   const File three = file_from_text("common/base/a.cpp", "1\n2\n3\n");
   CHECK(long_files({three}, 3).empty());
