@@ -13,7 +13,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo run estimate test bench doctor docs check format tidy sanitize sanitize-dev sanitize-tsan \
+.PHONY: help demo run estimate test bench doctor docs playground check format tidy sanitize sanitize-dev sanitize-tsan \
   check-clang check-arm64 check-cuda check-grader compare-pytorch cuda-kernels clean figures skeletons warm-up \
   test-cuda test-integrated progress watch race submit grade grade-all gradescope autolab race-board \
   student-kit install check-install
@@ -204,8 +204,13 @@ doctor: ## Show what this machine provides, and what is missing
 	@sh common/scripts/doctor.sh
 
 docs: ## Build the reference pages into build/docs/html
-	@$(install) docs
+	@$(install) docs playground
 	@sh common/scripts/docs.sh build/docs
+
+playground: ## Build the page to play with, build/playground/index.html: sliders for one training step
+	@$(install) playground
+	@sh common/scripts/playground.sh build/playground
+	@test -e build/playground/engine.js
 
 check: ## Check the quick rules: floors, headers that compile alone, formatting, prose, spelling
 	@$(install) build format spelling

@@ -16,26 +16,6 @@ namespace {
 constexpr double kMostRanks = 256;
 constexpr double kMostModeledRanks = 1e6;
 
-const std::map<std::string, nn::TransformerConfig>& presets() {
-  using Model = nn::TransformerConfig;
-  static const std::map<std::string, Model> sizes = {
-      {"nano", Model::nano()},
-      {"tiny", Model::tiny()},
-      {"small", Model::small()},
-      {"llama_124m", Model::llama_124m()},
-      {"llama_2b", Model::llama_2b()},
-      {"llama2_debug", Model::llama2_debug()},
-      {"llama3_debug", Model::llama3_debug()},
-      {"llama2_7b", Model::llama2_7b()},
-      {"llama2_13b", Model::llama2_13b()},
-      {"llama2_70b", Model::llama2_70b()},
-      {"llama3_8b", Model::llama3_8b()},
-      {"llama3_70b", Model::llama3_70b()},
-      {"llama3_405b", Model::llama3_405b()},
-  };
-  return sizes;
-}
-
 Allowed within(const nn::Limits& limits) { return range(limits.least, limits.most); }
 Allowed zero_or(const nn::Limits& limits) { return range(0, limits.most); }
 
@@ -55,7 +35,7 @@ std::vector<Key> option_keys(optim::OptimizerChoice& c) {
 // Every key, in the order of --help.
 std::vector<Key> keys_of(TrainConfig& c, double most_ranks) {
   std::vector<std::string> preset_names;
-  for (const auto& [name, sizes] : presets()) preset_names.push_back(name);
+  for (const auto& [name, sizes] : nn::model_presets()) preset_names.push_back(name);
   const std::vector<std::string> formats = model_formats();
   const nn::TransformerLimits& limits = nn::kLimits;
   optim::Offload& offload = c.recipe.sharding.offload;
@@ -308,8 +288,9 @@ TrainConfig load_config(const std::optional<std::filesystem::path>& given_file,
 
   // The sizes of the preset first, wherever it is named. A wrong name is refused in its turn.
   for (const Setting& each : settings) {
-    const auto preset = presets().find(each.value.value_or(""));
-    if (each.key == "model.preset" && preset != presets().end()) config.model = preset->second;
+    const auto preset = nn::model_presets().find(each.value.value_or(""));
+    if (each.key == "model.preset" && preset != nn::model_presets().end())
+      config.model = preset->second;
   }
   std::optional<DeepSpeedBase> base;
   if (deepspeed) {

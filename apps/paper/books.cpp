@@ -3,6 +3,7 @@
 #include "tensor/costs.h"
 #include "tensor/optimizers.h"
 
+#include <algorithm>
 #include <bit>
 
 namespace fsdp::paper {
@@ -37,51 +38,65 @@ void Books::hold_own(int rank, MemoryKind kind, std::int64_t nbytes, MemorySpace
 
 // --------------------------------------------------------------------------------------- the clock
 
-void Books::compute(TimePart part, const Cost& cost, MemorySpace space) {
+template <class Spend>
+void Books::spend(TimePart part, std::string_view what, Spend&& spend) {
   if (!clock_) return;
-  if (space == MemorySpace::host) return clock_->compute_on_host(part, cost.nbytes);
-  clock_->compute(part, cost);
+  const std::int64_t begin = clock_->now();
+  spend();
+  if (observer_ != nullptr) tell(Span::Stream::compute, part, what, begin, clock_->now());
+}
+
+void Books::compute(TimePart part, std::string_view what, const Cost& cost, MemorySpace space) {
+  spend(part, what, [&] {
+    if (space == MemorySpace::host) return clock_->compute_on_host(part, cost.nbytes);
+    clock_->compute(part, cost);
+  });
 }
 
 void Books::cast(TimePart part, std::int64_t numel, std::int64_t from, std::int64_t to,
                  MemorySpace space) {
-  compute(part, costs::copy(numel * from, numel * to), space);
+  compute(part, "cast", costs::copy(numel * from, numel * to), space);
 }
 
 void Books::fill(TimePart part, std::int64_t numel, std::int64_t element, MemorySpace space) {
-  compute(part, costs::fill(numel, static_cast<std::size_t>(element)), space);
+  compute(part, "zeros", costs::fill(numel, static_cast<std::size_t>(element)), space);
 }
 
 void Books::add(std::int64_t numel, int count, MemorySpace space) {
   const Cost cost = costs::add(numel, static_cast<std::size_t>(formats_.sum));
-  for (int i = 0; i < count; ++i) compute(TimePart::gradients, cost, space);
+  for (int i = 0; i < count; ++i) compute(TimePart::gradients, "sum", cost, space);
 }
 
 void Books::scale(std::int64_t numel, MemorySpace space) {
-  compute(TimePart::gradients, costs::scale(numel, kFloatBytes), space);
+  compute(TimePart::gradients, "mean", costs::scale(numel, kFloatBytes), space);
 }
 
 void Books::square(std::int64_t numel, MemorySpace space) {
-  compute(TimePart::optimizer, costs::add_squares(numel), space);
+  compute(TimePart::optimizer, "norm", costs::add_squares(numel), space);
 }
 
 void Books::update(std::int64_t numel, bool is_first, MemorySpace space) {
   for (std::size_t i = 0; is_first && i < states_; ++i) {
     fill(TimePart::optimizer, numel, kFloatBytes, space);
   }
-  compute(TimePart::optimizer, costs::update(numel, update_flops_, states_, kFloatBytes), space);
+  compute(TimePart::optimizer, "update", costs::update(numel, update_flops_, states_, kFloatBytes),
+          space);
 }
 
-void Books::compute_for(TimePart part, std::int64_t ps) {
-  if (clock_) clock_->compute_for(part, ps);
+void Books::compute_for(TimePart part, std::int64_t ps, std::string_view what) {
+  spend(part, what, [&] { clock_->compute_for(part, ps); });
 }
 
 void Books::wait(TimePart part, std::int64_t end) {
-  if (clock_) clock_->wait(part, end);
+  spend(part, owner_.unit, [&] { clock_->wait(part, end); });
 }
 
 std::int64_t Books::start_copy(std::int64_t nbytes) {
-  return clock_ ? clock_->start_copy(nbytes) : 0;
+  if (!clock_) return 0;
+  const std::int64_t begin = std::max(clock_->now(), clock_->bus_free());
+  const std::int64_t end = clock_->start_copy(nbytes);
+  if (observer_ != nullptr) tell(Span::Stream::bus, TimePart::copies, owner_.unit, begin, end);
+  return end;
 }
 
 const SegmentTimes& Books::times_of(std::size_t segment, std::size_t segments) const {
@@ -103,7 +118,16 @@ std::int64_t Books::start(std::int64_t WireBytes::*what, CollectiveOp op, std::i
   const std::int64_t nbytes =
       received_bytes(op, numel, static_cast<std::size_t>(element), group.size);
   if (traffic_) *traffic_.*what += nbytes;
-  return clock_ ? clock_->start_collective(group, nbytes, ready) : 0;
+  if (!clock_) return 0;
+  const std::int64_t begin = std::max({clock_->now(), clock_->channel_free(group), ready});
+  const std::int64_t end = clock_->start_collective(group, nbytes, ready);
+  if (observer_ == nullptr || group.size == 1) return end;
+  const bool is_update = what == &WireBytes::norm || what == &WireBytes::broadcasts;
+  const TimePart part = is_update                     ? TimePart::updates
+                        : what == &WireBytes::gathers ? TimePart::gathers
+                                                      : TimePart::reductions;
+  tell(group.is_far ? Span::Stream::far_link : Span::Stream::link, part, owner_.unit, begin, end);
+  return end;
 }
 
 void Books::push_leaf(MemoryKind from, MemoryKind to, std::int64_t numel, int leaf,

@@ -18,6 +18,8 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace fsdp::paper {
@@ -61,10 +63,12 @@ class Books {
   }
   /// The same, point by point, for an observer: from point `first` to `last`.
   /// @param segment whose points they are @param unit whose weights have gradients there
-  /// @param ps how long all points take
+  /// @param at picoseconds after so many of their kernels; if theirs are not known, the points
+  /// share what all take @param done how much of it the clock shows already
+  /// @param counts_gradients as of segment_walk()
   void follow(const std::vector<MemoryPoint>& points, std::size_t first, std::size_t last,
               const std::string& segment, const std::string& unit, bool is_backward,
-              std::int64_t ps);
+              const std::vector<std::int64_t>& at, std::int64_t done, bool counts_gradients);
   /// Whose bytes are held or dropped from here on, for an observer.
   void set_owner(const std::string& unit) {
     if (observer_ != nullptr) owner_ = {unit, ""};
@@ -90,7 +94,8 @@ class Books {
   void square(std::int64_t numel, MemorySpace space = MemorySpace::device);
   /// The optimizer on a piece; makes its state in the first step.
   void update(std::int64_t numel, bool is_first, MemorySpace space = MemorySpace::device);
-  void compute_for(TimePart part, std::int64_t ps);
+  /// Kernels of the model that take so long. @param what the segment that they belong to
+  void compute_for(TimePart part, std::int64_t ps, std::string_view what);
   void wait(TimePart part, std::int64_t end);
   /// Over the bus. @return when it ends
   std::int64_t start_copy(std::int64_t nbytes);
@@ -143,8 +148,13 @@ class Books {
 
  private:
   void tell(MemorySpace space, MemoryKind kind, std::int64_t nbytes);
+  void tell(Span::Stream stream, TimePart part, std::string_view what, std::int64_t begin,
+            std::int64_t end);
+  /// Runs what advances the clock.
+  template <class Spend>
+  void spend(TimePart part, std::string_view what, Spend&& spend);
   Ledger& in(MemorySpace space) { return space == MemorySpace::host ? host_ : device_; }
-  void compute(TimePart part, const Cost& cost, MemorySpace space);
+  void compute(TimePart part, std::string_view what, const Cost& cost, MemorySpace space);
 
   Formats formats_;
   int rank_;

@@ -10,6 +10,7 @@ void StepWalk::finish_step() {
   begin_phase("gradients");
   finish_across();
   finish_copies();
+  books_.set_owner("");
   finish_gradients();
   whole_->finish_gradients();
   if (recipe_.clip > 0) {

@@ -44,9 +44,10 @@ std::vector<Framework> all_frameworks() {
 }
 
 std::optional<Framework> framework_named(std::string_view name) {
-  const auto* found = std::ranges::find(kNames, name, &decltype(kNames)::value_type::second);
-  if (found == kNames.end()) return std::nullopt;
-  return found->first;
+  for (const auto& [framework, its_name] : kNames) {
+    if (its_name == name) return framework;
+  }
+  return std::nullopt;
 }
 
 TorchHabits habits_of(Framework framework) {

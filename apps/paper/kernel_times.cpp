@@ -6,24 +6,30 @@ namespace fsdp::paper {
 
 namespace {
 
-std::int64_t sum_of(const std::vector<Kernel>& kernels, const CostModel& machine) {
+/// Picoseconds after none of the kernels, after one, …
+std::vector<std::int64_t> ends_of(const std::vector<Kernel>& kernels, const CostModel& machine) {
   VirtualClock clock(machine);
-  for (const Kernel& each : kernels) clock.compute(each.cost);
-  return clock.now();
+  std::vector<std::int64_t> ends{0};
+  for (const Kernel& each : kernels) {
+    clock.compute(each.cost);
+    ends.push_back(clock.now());
+  }
+  return ends;
 }
 
 SegmentTimes times_of(const SegmentMemory& segment, const CostModel& machine) {
   const std::vector<Kernel>& backward = segment.kernels.backward;
   SegmentTimes times;
-  times.forward = times.again = sum_of(segment.kernels.forward, machine);
-  VirtualClock clock(machine);
+  times.forward_at = ends_of(segment.kernels.forward, machine);
+  times.backward_at = ends_of(backward, machine);
+  times.again_at = times.forward_at;
+  times.forward = times.again = times.forward_at.back();
+  times.backward = times.backward_at.back();
   for (std::size_t i = 0; i < backward.size(); ++i) {
-    clock.compute(backward[i].cost);
     const std::string& operation = backward[i].operation;
     const bool is_last = i + 1 == backward.size() || backward[i + 1].operation != operation;
-    if (is_last) times.completions.push_back({operation, clock.now()});
+    if (is_last) times.completions.push_back({operation, times.backward_at[i + 1]});
   }
-  times.backward = clock.now();
   return times;
 }
 
@@ -46,7 +52,8 @@ KernelTimes kernel_times(const nn::TransformerConfig& config, const MemoryOption
     trained.recipe.checkpointing = Checkpointing::operations;
     trained.recipe.kept_operations = options.recipe.kept_operations;
     const TapedModel again = taped_model(one_block, trained);
-    times.block.again = sum_of(again.segments[1]->kernels.again, machine);
+    times.block.again_at = ends_of(again.segments[1]->kernels.again, machine);
+    times.block.again = times.block.again_at.back();
   }
   return times;
 }

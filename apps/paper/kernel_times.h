@@ -26,6 +26,8 @@ struct SegmentTimes {
   std::int64_t backward = 0;
   std::vector<Completion> completions;  ///< in the order of time
   std::int64_t again = 0;               ///< the second forward, if it is checkpointed
+  /// Picoseconds after so many kernels, from 0 on.
+  std::vector<std::int64_t> forward_at = {}, again_at = {}, backward_at = {};
 };
 
 /// All blocks of a model are alike.

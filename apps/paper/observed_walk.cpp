@@ -1,6 +1,8 @@
 // What an observer is told of a walk.
 #include "paper/step_walk.h"
 
+#include <algorithm>
+
 namespace fsdp::paper {
 
 using nn::CallState;
@@ -8,6 +10,11 @@ using nn::CallState;
 void Books::tell(MemorySpace space, MemoryKind kind, std::int64_t nbytes) {
   const std::int64_t now = clock_ ? clock_->now() + passed_ : 0;
   if (nbytes != 0) observer_->on_bytes({space, kind, nbytes, owner_, now});
+}
+
+void Books::tell(Span::Stream stream, TimePart part, std::string_view what, std::int64_t begin,
+                 std::int64_t end) {
+  if (end > begin) observer_->on_span({stream, part, what, begin, end});
 }
 
 void Books::relabel(MemoryKind from, MemoryKind to, std::int64_t nbytes) {
@@ -22,10 +29,15 @@ void Books::relabel(MemoryKind from, MemoryKind to, std::int64_t nbytes) {
 
 void Books::follow(const std::vector<MemoryPoint>& points, std::size_t first, std::size_t last,
                    const std::string& segment, const std::string& unit, bool is_backward,
-                   std::int64_t ps) {
+                   const std::vector<std::int64_t>& at, std::int64_t done, bool counts_gradients) {
   using nn::CallState;
   const auto operation_of = [&](std::size_t i) {
     return segment + "." + points[i].after.substr(0, points[i].after.find(':'));
+  };
+  const auto passed = [&](std::size_t i) -> std::int64_t {
+    if (at.empty()) return 0;
+    if (points.back().kernels > 0) return at[std::min(points[i].kernels, at.size() - 1)];
+    return at.back() * static_cast<std::int64_t>(i) / static_cast<std::int64_t>(points.size());
   };
   const auto change = [&](MemoryKind kind, std::int64_t nbytes) {
     nbytes > 0 ? hold(kind, nbytes) : drop(kind, -nbytes);
@@ -41,9 +53,12 @@ void Books::follow(const std::vector<MemoryPoint>& points, std::size_t first, st
     const bool is_last = i == last || operation_of(i + 1) != operation;
     if (is_first) observer_->on_state(operation, begin);
     owner_ = now.after.ends_with(": weight") ? Owner{unit, ""} : Owner{"", operation};
-    passed_ = ps * static_cast<std::int64_t>(i) / static_cast<std::int64_t>(points.size());
+    passed_ = passed(i) - done;
     change(MemoryKind::activation, now.activation - before.activation);
     change(MemoryKind::temp, now.temp - before.temp);
+    if (counts_gradients) {
+      change(MemoryKind::unsharded_grad, now.weight_grad - before.weight_grad);
+    }
     if (is_last) observer_->on_state(operation, end);
   }
   passed_ = 0;
@@ -66,20 +81,21 @@ const std::string& StepWalk::name_of(std::size_t segment) const {
 
 void StepWalk::walk_operation(std::size_t segment, const std::vector<MemoryPoint>& points,
                               const SegmentWalk::Operation& operation, bool is_backward,
-                              std::int64_t ps) {
+                              const std::vector<std::int64_t>& at, std::int64_t done) {
   if (books_.observer() == nullptr) return books_.walk(operation.stretch);
   const Unit* unit = segment < segments_.size() ? unit_of(segment) : nullptr;
   if (unit == nullptr) unit = unit_at(shape_.root);
   books_.follow(points, operation.first, operation.last, name_of(segment),
-                unit == nullptr ? kWholeModel : unit->shape.name, is_backward, ps);
+                unit == nullptr ? kWholeModel : unit->shape.name, is_backward, at, done,
+                counts_gradients_);
 }
 
 void StepWalk::walk_forward(std::size_t segment, const std::vector<MemoryPoint>& points,
                             const SegmentWalk::Operations& operations, bool is_backward,
-                            std::int64_t ps) {
+                            const std::vector<std::int64_t>& at) {
   for (const SegmentWalk::Operation& operation : operations) {
     whole_->before(segment, operation.name);
-    walk_operation(segment, points, operation, is_backward, ps);
+    walk_operation(segment, points, operation, is_backward, at, /*done=*/0);
     whole_->after(segment, operation.name);
   }
 }

@@ -76,6 +76,11 @@ class PaperClock {
   void wait(TimePart part, std::int64_t end);
 
   std::int64_t now() const { return clock_.now(); }
+  /// From when on a collective of these ranks, or a copy, has its stream for itself.
+  std::int64_t channel_free(const GroupShape& group) const {
+    return clock_.channel_free(group.is_far);
+  }
+  std::int64_t bus_free() const { return clock_.bus_free(); }
   /// Of the time since the last call.
   StepTime take();
   /// Of the same time, which goes on.

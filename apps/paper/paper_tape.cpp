@@ -179,10 +179,11 @@ Bytes PaperTape::result(const std::string& operation, std::int64_t nbytes) {
 Value PaperTape::run_forward(const Value& x, const Forward& forward,
                              std::vector<MemoryPoint>& points, std::vector<Kernel>& kernels) {
   start("entry");
-  meter_.points = {meter_.now};
+  meter_.points.clear();
+  meter_.note();
   Value y = forward(x);
   points = std::exchange(meter_.points, {});
-  kernels = std::exchange(kernels_, {});
+  kernels = std::exchange(meter_.kernels, {});
   return y;
 }
 
@@ -210,7 +211,8 @@ SegmentMemory PaperTape::run(std::int64_t in, std::int64_t out, const Forward& f
   if (!needs_gradient) return memory;
   start("entry");
   if (gradient == nullptr && !is_loss_) gradient = temp(out);
-  meter_.points = {meter_.now};
+  meter_.points.clear();
+  meter_.note();
   if (is_loss_) {
     start("d(loss)");
     gradient = temp(out);
@@ -219,7 +221,7 @@ SegmentMemory PaperTape::run(std::int64_t in, std::int64_t out, const Forward& f
   last->gradient = std::move(gradient);
   while (!operations_.empty()) run_backward();
   memory.backward = std::exchange(meter_.points, {});
-  kernels.backward = std::move(kernels_);
+  kernels.backward = std::move(meter_.kernels);
   return memory;
 }
 

@@ -21,7 +21,11 @@ namespace fsdp::paper {
 struct Meter {
   MemoryPoint now{"entry"};
   std::vector<MemoryPoint> points;
-  void note() { points.push_back(now); }
+  std::vector<Kernel> kernels;
+  void note() {
+    now.kernels = kernels.size();
+    points.push_back(now);
+  }
 };
 
 /// The bytes of one tensor, counted while anything holds them.
@@ -132,7 +136,7 @@ class PaperTape : public Tape {
  private:
   std::int64_t row_bytes(std::int64_t width) const { return element_ * rows_ * width; }
   std::size_t size() const { return static_cast<std::size_t>(element_); }
-  void compute(const Cost& cost) { kernels_.push_back({meter_.now.after, cost}); }
+  void compute(const Cost& cost) { meter_.kernels.push_back({meter_.now.after, cost}); }
   enum class Pass {
     taped,
     first,   // of a checkpoint: nothing is recorded
@@ -150,7 +154,6 @@ class PaperTape : public Tape {
 
   std::int64_t element_;
   std::int64_t rows_;
-  std::vector<Kernel> kernels_;
   Pass pass_ = Pass::taped;
   std::vector<std::string> kept_operations_;
   std::vector<Bytes> kept_;  // their results, in order

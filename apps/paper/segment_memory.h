@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -20,6 +21,7 @@ struct MemoryPoint {
   std::int64_t temp = 0;         ///< counted as TEMP
   std::int64_t weight_grad = 0;  ///< gradients of its weights so far; they count in a single
                                  ///< process only, as FSDP and DDP write them into given buffers
+  std::size_t kernels = 0;       ///< called so far in this pass
 };
 
 /// What a kernel costs, and the operation that calls it.

@@ -51,8 +51,8 @@ SegmentWalk segment_walk(const SegmentMemory& segment, bool counts_gradients, bo
   walk.forward = operations_of(segment.forward, counts_gradients, forward_too);
   walk.again = operations_of(segment.again, counts_gradients, forward_too);
   if (const std::size_t n = segment.again.size(); n > 1) {
-    walk.again_body = stretch_of(segment.again, 0, n - 2, counts_gradients);
-    walk.again_end = stretch_of(segment.again, n - 2, n - 1, counts_gradients);
+    walk.again_body = {"", stretch_of(segment.again, 0, n - 2, counts_gradients), 0, n - 2};
+    walk.again_end = {"", stretch_of(segment.again, n - 2, n - 1, counts_gradients), n - 2, n - 1};
   }
   walk.backward = operations_of(segment.backward, counts_gradients, by_operation);
   return walk;

@@ -17,12 +17,13 @@ struct SegmentWalk {
   struct Operation {
     std::string name;
     Stretch stretch;
-    std::size_t first, last;  ///< points: it changes what was held at `first` into that at `last`
+    std::size_t first = 0,
+                last = 0;  ///< points: it changes what was held at `first` into that at `last`
   };
   using Operations = std::vector<Operation>;
   Operations forward, again;
-  Stretch again_body, again_end;  ///< the same, cut before its last change
-  Operations backward;            ///< each up to where the hooks of a weight may run
+  Operation again_body, again_end;  ///< the same, cut before its last change
+  Operations backward;              ///< each up to where the hooks of a weight may run
 };
 
 /// @param counts_gradients as MemoryPoint::weight_grad says, the gradients of its weights count

@@ -73,10 +73,10 @@ StepWalk::StepWalk(ModelShape shape, TapedModel tape, MemoryOptions options, Boo
 // Segments that are alike are one object, and have one walk.
 void StepWalk::make_segment_walks() {
   // Whole gradients are made in buckets, not one by one.
-  const bool counts_gradients = !has_buffers_ && (recipe_.strategy == Strategy::single ||
-                                                  recipe_.strategy == Strategy::zero2);
+  counts_gradients_ = !has_buffers_ &&
+                      (recipe_.strategy == Strategy::single || recipe_.strategy == Strategy::zero2);
   const auto walk_of = [&](const SegmentMemory& segment) {
-    return segment_walk(segment, counts_gradients, /*by_operation=*/!whole_->is_empty(),
+    return segment_walk(segment, counts_gradients_, /*by_operation=*/!whole_->is_empty(),
                         whole_->follows_forward());
   };
   for (const auto& segment : segments_) {
@@ -198,8 +198,8 @@ void StepWalk::forward(MicroStepMemory& memory) {
   drop_lingering();
   snap("root", CallState::after_post_forward, memory);
   walk_forward(segments_.size(), tape_.loss.forward, loss_.forward, /*is_backward=*/false,
-               books_.times_of_loss().forward);
-  books_.compute_for(TimePart::forward, books_.times_of_loss().forward);
+               books_.times_of_loss().forward_at);
+  books_.compute_for(TimePart::forward, books_.times_of_loss().forward, name_of(segments_.size()));
 
   if (!forward_order_.empty()) return;
   for (Unit& unit : units_) {  // from here on it is known
@@ -225,8 +225,8 @@ void StepWalk::forward_segment(std::size_t segment, MicroStepMemory& memory) {
   pre_forward(unit);
   snap(name, CallState::after_pre_forward, memory);
   walk_forward(segment, segments_[segment]->forward, walks_[segment]->forward,
-               /*is_backward=*/false, times_of(segment).forward);
-  books_.compute_for(TimePart::forward, times_of(segment).forward);
+               /*is_backward=*/false, times_of(segment).forward_at);
+  books_.compute_for(TimePart::forward, times_of(segment).forward, name);
   if (!has_tape_) books_.drop(MemoryKind::activation, segments_[segment]->kept());
   snap(name, CallState::before_post_forward, memory);
   post_forward(unit, has_tape_ && !is_around(segment));
@@ -240,9 +240,10 @@ void StepWalk::forward_segment(std::size_t segment, MicroStepMemory& memory) {
 void StepWalk::backward(int m, MicroStepMemory& memory) {
   for (const SegmentWalk::Operation& each : loss_.backward) {
     walk_operation(segments_.size(), tape_.loss.backward, each, /*is_backward=*/true,
-                   books_.times_of_loss().backward);
+                   books_.times_of_loss().backward_at, /*done=*/0);
   }
-  books_.compute_for(TimePart::backward, books_.times_of_loss().backward);
+  books_.compute_for(TimePart::backward, books_.times_of_loss().backward,
+                     name_of(segments_.size()));
   Unit* root = unit_at(shape_.root);
   snap("root", CallState::before_pre_backward, memory);
   pre_backward(root);
@@ -275,8 +276,8 @@ void StepWalk::backward_segment(std::size_t segment, int m, MicroStepMemory& mem
   snap(name, CallState::after_pre_backward, memory);
   if (is_inside) {
     walk_forward(segment, segments_[segment]->again, walks_[segment]->again, /*is_backward=*/true,
-                 times_of(segment).again);
-    books_.compute_for(TimePart::recomputation, times_of(segment).again);
+                 times_of(segment).again_at);
+    books_.compute_for(TimePart::recomputation, times_of(segment).again, name);
   }
   compute_backward(segment, m);
   snap(name, CallState::before_post_backward, memory);
@@ -295,12 +296,14 @@ void StepWalk::forward_again(std::size_t segment, MicroStepMemory& memory) {
     start_ahead(*unit, /*is_backward=*/true);
   }
   snap(name, CallState::after_pre_forward, memory);
-  books_.walk(walks_[segment]->again_body);
-  books_.compute_for(TimePart::recomputation, times_of(segment).again);
+  walk_operation(segment, segments_[segment]->again, walks_[segment]->again_body,
+                 /*is_backward=*/false, times_of(segment).again_at, /*done=*/0);
+  books_.compute_for(TimePart::recomputation, times_of(segment).again, name);
   snap(name, CallState::before_post_forward, memory);
   post_forward(unit, /*has_tape=*/true);
   snap(name, CallState::after_post_forward, memory);
-  books_.walk(walks_[segment]->again_end);
+  walk_operation(segment, segments_[segment]->again, walks_[segment]->again_end,
+                 /*is_backward=*/false, {}, /*done=*/0);
 }
 
 void StepWalk::compute_backward(std::size_t segment, int m) {
@@ -312,16 +315,17 @@ void StepWalk::compute_backward(std::size_t segment, int m) {
   for (const SegmentWalk::Operation& operation : walks_[segment]->backward) {
     if (has_parts) whole_->before(segment, operation.name);
     walk_operation(segment, segments_[segment]->backward, operation, /*is_backward=*/true,
-                   times.backward);
+                   times.backward_at, done);
     if (!has_parts) continue;
     if (next != times.completions.end() && next->operation == operation.name) {
-      books_.compute_for(TimePart::backward, next->at - std::exchange(done, next->at));
+      books_.compute_for(TimePart::backward, next->at - std::exchange(done, next->at),
+                         name_of(segment));
       ++next;
     }
     whole_->complete(segment, place++, operation.name, m);
     whole_->after(segment, operation.name);
   }
-  books_.compute_for(TimePart::backward, times.backward - done);
+  books_.compute_for(TimePart::backward, times.backward - done, name_of(segment));
 }
 
 // ------------------------------------------------------------------------------------- bookkeeping

@@ -141,9 +141,11 @@ class StepWalk {
   void begin_phase(const char* name, int micro_step = -1) const;
   /// What a segment does while it computes for so long; `points` are all of a pass.
   void walk_operation(std::size_t segment, const std::vector<MemoryPoint>& points,
-                      const SegmentWalk::Operation& operation, bool is_backward, std::int64_t ps);
+                      const SegmentWalk::Operation& operation, bool is_backward,
+                      const std::vector<std::int64_t>& at, std::int64_t done);
   void walk_forward(std::size_t segment, const std::vector<MemoryPoint>& points,
-                    const SegmentWalk::Operations& operations, bool is_backward, std::int64_t ps);
+                    const SegmentWalk::Operations& operations, bool is_backward,
+                    const std::vector<std::int64_t>& at);
   const std::string& name_of(std::size_t segment) const;
   Unit* unit_at(int index);
   int place_of(const Unit& unit) const { return static_cast<int>(&unit - units_.data()); }
@@ -199,6 +201,7 @@ class StepWalk {
   Travel copied_;  // being copied to the host
   std::map<Likeness, Known> known_;
   bool has_state_ = false;
+  bool counts_gradients_ = false;  // of weights, one by one
   bool has_tape_ = true;
   bool is_forward_ = false;
   bool records_ = true;

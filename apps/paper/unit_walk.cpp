@@ -9,6 +9,7 @@ namespace fsdp::paper {
 
 void StepWalk::start_unshard(Unit& unit) {
   if (unit.state != State::sharded) return;
+  books_.set_owner(unit.shape.name);
   if (has_buffers_) return gather_apart(unit);
   unit.has_cast = !unit.has_part;
   for (const FlatShape& flat : unit.shape.flats) {
@@ -37,6 +38,7 @@ void StepWalk::start_unshard(Unit& unit) {
 
 void StepWalk::finish_unshard(Unit& unit) {
   start_unshard(unit);
+  books_.set_owner(unit.shape.name);
   if (unit.state == State::in_flight) {
     books_.wait(TimePart::gathers, unit.gather_end);
     --in_flight_;
@@ -134,6 +136,7 @@ void StepWalk::post_backward(Unit* unit, int m) {
 }
 
 void StepWalk::start_reduce(Unit& unit, int m) {
+  books_.set_owner(unit.shape.name);
   if (has_buffers_) return reduce_apart(unit, m);
   const int group = recipe_.micro_steps_per_reduction;
   const MemoryKind leaf =
@@ -163,6 +166,7 @@ void StepWalk::start_reduce(Unit& unit, int m) {
 // next unit come.
 void StepWalk::finish_reduce() {
   if (reducing_.unit == nullptr) return;
+  books_.set_owner(reducing_.unit->shape.name);
   books_.wait(TimePart::reductions, reducing_.end);
   if (has_buffers_) return drop_reduced();
   for (const FlatShape& flat : reducing_.unit->shape.flats) {
@@ -183,6 +187,7 @@ void StepWalk::finish_reduce() {
 void StepWalk::finish_across() {
   if (across_.unit == nullptr) return;
   const Travel done = std::exchange(across_, {});
+  books_.set_owner(done.unit->shape.name);
   books_.wait(TimePart::reductions, done.end);
   if (recipe_.sharding.offload.grads) {
     finish_copies();
@@ -203,6 +208,7 @@ void StepWalk::finish_across() {
 void StepWalk::finish_copies() {
   if (copied_.unit == nullptr) return;
   const Travel done = std::exchange(copied_, {});
+  books_.set_owner(done.unit->shape.name);
   books_.wait(TimePart::copies, done.end);
   for (const FlatShape& flat : done.unit->shape.flats) {
     if (!flat.is_trained) continue;

@@ -3,9 +3,9 @@
 /// What one configuration takes, in memory and in time; and whether 64 bits can count it.
 #pragma once
 
+#include "base/breakdown.h"
 #include "base/clock.h"
-#include "device/memory_tracker.h"
-#include "nn/transformer.h"
+#include "nn/transformer_config.h"
 #include "paper/kernel_times.h"
 #include "paper/memory_options.h"
 #include "paper/paper_clock.h"
@@ -16,6 +16,9 @@
 #include <utility>
 
 namespace fsdp::plan {
+
+/// Of host memory, 200 GB/s: what runs on the host is no choice of a plan.
+inline constexpr double kHostPsPerByte = kPicosecondsPerSecond / 200e9;
 
 /// A configuration with its peaks and the time of a step (not the first).
 struct Outcome {

@@ -1,6 +1,7 @@
 #include "plan/machine.h"
 
 #include "base/check.h"
+#include "plan/evaluator.h"
 #include "plan/quantity.h"
 
 #include <fmt/format.h>
@@ -10,8 +11,6 @@
 namespace fsdp::plan {
 
 namespace {
-
-constexpr double kHostBytesPerSecond = 200e9;
 
 double ps_per_unit(const char* name, const std::optional<std::string>& text,
                    const char* otherwise) {
@@ -39,7 +38,7 @@ CostModel MachineText::cost_model() const {
   machine.ps_per_byte = ps_per_unit("--hbm", hbm, "2TB/s");
   machine.link_ps_per_byte = ps_per_unit("--link", link, "50GB/s");
   machine.alpha_ps = parse_duration("--latency", latency.value_or("5us"));
-  machine.host_ps_per_byte = kPicosecondsPerSecond / kHostBytesPerSecond;
+  machine.host_ps_per_byte = kHostPsPerByte;
   if (bus) machine.bus_ps_per_byte = ps_per_unit("--bus", bus, "");
   for (const auto& [name, text] :
        {std::pair("--far-link", far_link), {"--far-latency", far_latency}}) {

@@ -199,4 +199,24 @@ TransformerConfig TransformerConfig::llama3_405b() {
   return config;
 }
 
+const std::map<std::string, TransformerConfig>& model_presets() {
+  using Model = TransformerConfig;
+  static const std::map<std::string, Model> presets = {
+      {"nano", Model::nano()},
+      {"tiny", Model::tiny()},
+      {"small", Model::small()},
+      {"llama_124m", Model::llama_124m()},
+      {"llama_2b", Model::llama_2b()},
+      {"llama2_debug", Model::llama2_debug()},
+      {"llama3_debug", Model::llama3_debug()},
+      {"llama2_7b", Model::llama2_7b()},
+      {"llama2_13b", Model::llama2_13b()},
+      {"llama2_70b", Model::llama2_70b()},
+      {"llama3_8b", Model::llama3_8b()},
+      {"llama3_70b", Model::llama3_70b()},
+      {"llama3_405b", Model::llama3_405b()},
+  };
+  return presets;
+}
+
 }  // namespace fsdp::nn

@@ -6,6 +6,8 @@
 #include "tensor/rope_scaling.h"
 
 #include <cstdint>
+#include <map>
+#include <string>
 
 namespace fsdp::nn {
 
@@ -77,6 +79,9 @@ struct TransformerConfig {
   static TransformerConfig llama3_70b();
   static TransformerConfig llama3_405b();  ///< Llama 3.1: T 131072, scaled rotary positions
 };
+
+/// Those models by name, "llama2_7b".
+const std::map<std::string, TransformerConfig>& model_presets();
 
 /// What the head of a model is called as a unit: it has no path of its own.
 inline constexpr const char* kHeadName = "model.norm+lm_head";

@@ -89,9 +89,4 @@ void LossScaler::restore(const std::map<std::string, std::string>& state) {
   scale_ = scale;
 }
 
-double prescale_of(std::int64_t micro_batches) {
-  FSDP_CHECK(micro_batches > 0, "a step needs at least one micro-batch; got {}", micro_batches);
-  return 1 / static_cast<double>(std::bit_ceil(static_cast<std::uint64_t>(micro_batches)));
-}
-
 }  // namespace fsdp::optim

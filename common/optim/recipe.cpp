@@ -1,7 +1,6 @@
 #include "optim/recipe.h"
 
 #include "base/printable.h"
-#include "optim/loss_scaler.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -2,6 +2,8 @@
 
 #include "base/check.h"
 
+#include <bit>
+
 namespace fsdp::optim {
 
 void StepPlan::validate() const {
@@ -17,6 +19,11 @@ std::int64_t StepPlan::micro_batch(int m, int rank, int world_size) const {
   const std::int64_t per_reduction = micro_steps_per_reduction;
   const std::int64_t reduction = m / per_reduction;
   return reduction * world_size * per_reduction + rank * per_reduction + m % per_reduction;
+}
+
+double prescale_of(std::int64_t micro_batches) {
+  FSDP_CHECK(micro_batches > 0, "a step needs at least one micro-batch; got {}", micro_batches);
+  return 1 / static_cast<double>(std::bit_ceil(static_cast<std::uint64_t>(micro_batches)));
 }
 
 }  // namespace fsdp::optim

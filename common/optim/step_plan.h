@@ -26,4 +26,17 @@ struct StepPlan {
   }
 };
 
+/// A second factor of d(loss), so that no sum of gradients overflows: 2^-k, the largest power of
+/// two that is at most 1/J, for the J micro-batches of a step. However gradients are added up, and
+/// in whatever format, no sum is larger than the largest gradient of a micro-batch would be without
+/// the factor. finish_gradients() divides by it, so it changes no bit of what stays in range.
+///
+/// This is DeepSpeed's `prescale_gradients`, with three differences:
+/// - DeepSpeed divides by W, and the loss by the number of micro-steps. J = W·M covers both, so
+///   that every W gives the same bits.
+/// - A division by 3 would round. A power of two does not.
+/// - DeepSpeed divides each gradient before its reduction. Here the gradients of activations are
+///   smaller too, which in float16 the loss scale makes up for.
+double prescale_of(std::int64_t micro_batches);
+
 }  // namespace fsdp::optim

@@ -30,6 +30,6 @@ styled() {
   [ ! -d solutions ] || echo 'INPUT += solutions'
   if [ -f "$awesome/doxygen-awesome.css" ]; then styled; fi
 } | doxygen -
-cp -R docs/playground "$folder/html/"
+sh common/scripts/playground.sh "$folder/html/playground"
 python3 docs/check_site.py "$folder/html"
 echo "Open $folder/html/index.html"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what a target of the Makefile needs and this machine lacks, after printing what and why.
 #   install.sh GROUP…   groups: compiler build cache bench docs format spelling tidy clang arm64
-#                         course gdb lldb mpi
+#                         course gdb lldb mpi playground
 # Says nothing and does nothing when all is there. INSTALL=no never calls the package manager.
 set -eu
 
@@ -96,6 +96,15 @@ for group in "$@"; do
       need graphviz 'draws the diagrams in them' dot
       need python3 'writes the links between them, and checks each' python3
       want doxygen-awesome-css "${AWESOME:-/usr/share/doxygen-awesome-css}/doxygen-awesome.css"
+      ;;
+    playground)
+      # One compiler of WebAssembly, and its libraries.
+      want clang-19 clang++-19
+      want lld-19 wasm-ld-19
+      want wasi-libc /usr/include/wasm32-wasi/stdio.h
+      want libc++-19-dev-wasm32 /usr/include/wasm32-wasi/c++/v1/version
+      want libc++abi-19-dev-wasm32 /usr/lib/wasm32-wasi/libc++abi.a
+      want libclang-rt-19-dev-wasm32 /usr/lib/llvm-19/lib/clang/19/lib/wasi/libclang_rt.builtins-wasm32.a
       ;;
     format) need clang-format 'formats the sources' clang-format ;;
     spelling) need codespell 'checks the spelling' codespell ;;

@@ -155,7 +155,9 @@ void copy(const Tensor& out, const Tensor& in) {
   if (is_between) return copy_between(out, in);
   check_pair("copy", out, in);
   if (is_accelerated(out.device())) return accelerated<copy>(out, in);
-  dispatch(out.device(), costs::copy(in.nbytes(), out.nbytes()), [&] { copy_elements(out, in); });
+  const Cost cost =
+      costs::copy(static_cast<std::int64_t>(in.nbytes()), static_cast<std::int64_t>(out.nbytes()));
+  dispatch(out.device(), cost, [&] { copy_elements(out, in); });
 }
 
 bool equal_bits(const Tensor& a, const Tensor& b) {

@@ -1,9 +1,10 @@
 'use strict';
 // Draws a step: what the rank computes, what is on the link meanwhile, and the bytes it holds.
 
-const LANES = [['compute', 'computing'], ['link', 'link']];
+const LANES = [['compute', 'computing'], ['link', 'link'], ['far_link', 'far link'], ['bus', 'bus']];
 const GUTTER = 76, RIGHT = 8, LANE = 26, GAP = 6, MEMORY = 110, AXIS = 20;
-const ON_THE_LINK = { gathers: 'all-gather', reductions: 'reduction', updates: 'norm' };
+const ON_THE_LINK = { gathers: 'all-gather', reductions: 'reduction', updates: 'norm or broadcast',
+  copies: 'copy' };
 
 function draw(parent, tag, attributes, text) {
   const element = document.createElementNS('http' + '://www.w3.org/2000/svg', tag);
@@ -19,18 +20,18 @@ function tickStep(length, ticks) {
   return [1, 2, 5, 10].map((n) => n * power).find((step) => length / step <= ticks);
 }
 
-function describe({ lane, part, what, begin, end }) {
+function describe({ stream, part, what, begin, end }) {
   const time = withUnit(TIMES, end - begin);
-  if (lane === 'link') return `${ON_THE_LINK[part]} of ${what}: ${time}`;
+  if (stream !== 'compute') return `${ON_THE_LINK[part]} of ${what}: ${time}`;
   if (WAITS.includes(part)) return `waiting for the ${ON_THE_LINK[part]} of ${what}: ${time}`;
   return `${part}, ${what}: ${time}`;
 }
 
-function drawSpans(svg, spans, x) {
+function drawSpans(svg, spans, lanes, x) {
   spans.forEach((span) => {
     const left = x(span.begin), width = x(span.end) - left;
-    const lane = LANES.findIndex(([name]) => name === span.lane);
-    const isWait = span.lane === 'compute' && WAITS.includes(span.part);
+    const lane = lanes.findIndex(([name]) => name === span.stream);
+    const isWait = span.stream === 'compute' && WAITS.includes(span.part);
     const top = lane * (LANE + GAP);
     const bar = draw(svg, 'rect', { class: isWait ? 'wait' : `span ${span.part}`, x: left, y: top,
       width: Math.max(width - (width > 3 ? 0.6 : 0), 0.3), height: LANE });
@@ -69,17 +70,18 @@ function drawMemory(svg, curve, end, x, top) {
   draw(svg, 'path', { class: 'edge', d: line });
 }
 
-function drawTimeline(svg, { from, step, spans, curve }) {
-  const width = Math.max(300, svg.clientWidth), memory = LANES.length * (LANE + GAP) + 8;
-  const bottom = memory + MEMORY, end = from + step;
-  const x = (time) => GUTTER + (time - from) / step * (width - GUTTER - RIGHT);
+function drawTimeline(svg, { step, spans, curve }) {
+  const lanes = LANES.filter(([name], i) => i < 2 || spans.some(({ stream }) => stream === name));
+  const width = Math.max(300, svg.clientWidth), memory = lanes.length * (LANE + GAP) + 8;
+  const bottom = memory + MEMORY;
+  const x = (time) => GUTTER + time / step * (width - GUTTER - RIGHT);
   svg.replaceChildren();
   svg.setAttribute('viewBox', `0 0 ${width} ${bottom + AXIS}`);
   svg.setAttribute('height', bottom + AXIS);
   const hatch = draw(draw(svg, 'defs', {}), 'pattern', { id: 'hatch', width: 6, height: 6,
     patternUnits: 'userSpaceOnUse', patternTransform: 'rotate(45)' });
   draw(hatch, 'line', { y1: 0, y2: 6, stroke: 'var(--hatch)', 'stroke-width': 3 });
-  LANES.forEach(([, title], i) => {
+  lanes.forEach(([, title], i) => {
     draw(svg, 'rect', { class: 'lane', x: GUTTER, y: i * (LANE + GAP), height: LANE,
       width: width - GUTTER - RIGHT });
     draw(svg, 'text', { x: GUTTER - 6, y: i * (LANE + GAP) + 17, 'text-anchor': 'end' }, title);
@@ -87,15 +89,16 @@ function drawTimeline(svg, { from, step, spans, curve }) {
   const tick = tickStep(step, Math.max(2, Math.floor(width / 110)));
   const [unit, size] = fitting(TIMES, step);
   for (let i = 0; i * tick <= step; ++i) {
-    const at = x(from + i * tick);
+    const at = x(i * tick);
     draw(svg, 'line', { class: 'grid', x1: at, x2: at, y1: 0, y2: bottom });
-    draw(svg, 'text', { class: 'soft', x: at, y: bottom + 14, 'text-anchor': 'middle' },
+    draw(svg, 'text', { class: 'soft', x: at, y: bottom + 14,
+      'text-anchor': at > width - 20 ? 'end' : 'middle' },
       i === 0 ? '0' : `${Number((i * tick / size).toPrecision(4))} ${unit}`);
   }
-  drawSpans(svg, spans, x);
-  drawMemory(svg, curve, end, x, memory);
-  const used = new Set(spans.map(({ lane, part }) =>
-    lane === 'compute' && WAITS.includes(part) ? 'wait' : part));
+  drawSpans(svg, spans, lanes, x);
+  drawMemory(svg, curve, step, x, memory);
+  const used = new Set(spans.map(({ stream, part }) =>
+    stream === 'compute' && WAITS.includes(part) ? 'wait' : part));
   const names = { ...TITLES, optimizer: titleOf('optimizer'), ...ON_THE_LINK, wait: 'waiting' };
   byId('activities').replaceChildren(...[...PARTS, 'wait'].filter((part) => used.has(part))
     .map((part) => make('span', {}, make('span', { class: `swatch ${part}` }), names[part])));

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Compares the page to play with (docs/playground/) with unshard-estimate, in headless Chromium.
 
-Checked: on a grid of settings, the page's script finds the bytes of every category at the peak, and
-the picoseconds of every part of a step, that unshard-estimate prints; what it draws adds up to the
-same numbers. Each control of the page changes the command shown, and that command prints the
-numbers shown. Exit code 77 (skipped) when no Chromium is installed.
+Checked: on a grid of settings, the page's module of WebAssembly finds the bytes of every category at
+the peak, and the picoseconds of every part of a step, that unshard-estimate prints. Each control of
+the page changes the command shown, and that command prints the numbers shown. (What it draws is
+page_test.cpp's matter.) Exit code 77 (skipped) when no Chromium, or no clang 19 with its libraries
+for WebAssembly, is installed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import html
 import json
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,14 +23,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "report"))
 
-from browser import Browser, Failure, expect, run  # noqa: E402
+from browser import SKIPPED, Browser, Failure, expect, run  # noqa: E402
 
 PRECISIONS = {"float32": "", "mixed": "--training.mixed_precision_param bfloat16",
               "bfloat16": "--training.mixed_precision_param bfloat16 "
                           "--training.mixed_precision_reduce bfloat16"}
 # Traffic decides the time of most kernels on the first one, and arithmetic on the second.
-MACHINES = ({"link": 50, "latency": 5, "flops": 400, "hbm": 2},
-            {"link": 3, "latency": 20, "flops": 1, "hbm": 8})
+MACHINES = ({"link": 50, "latency": 5, "flops": 400, "hbm": 2, "bus": 25},
+            {"link": 3, "latency": 20, "flops": 1, "hbm": 8, "bus": 60})
 
 # Each script acts on a copy of the page, and leaves what it saw in an element of its own.
 REPORT = """
@@ -42,14 +42,8 @@ const report = (seen) => {
 };"""
 EVALUATE = """
 report(SETTINGS.map((setting) => {
-  const { peak, step, spent, channelTime, spans, curve } = estimate(setting);
-  const drawn = {};
-  for (const { lane, part, begin, end } of spans) {
-    const what = lane === 'link' ? 'the link' : part;
-    drawn[what] = (drawn[what] ?? 0) + end - begin;
-  }
-  const highest = Math.max(...curve.map(([, total]) => total));
-  return { step, bytes: peak.total, kinds: peak, spent, channelTime, drawn, highest };
+  const { peak, step, spent, channels } = estimate(setting);
+  return { step, bytes: peak.total, kinds: peak, spent, channels };
 }));"""
 MOVE = """
 const text = (id) => document.getElementById(id).textContent;
@@ -62,7 +56,8 @@ for (const input of document.querySelectorAll('#controls input, #controls select
   const isMenu = input.tagName === 'SELECT';
   const values = isMenu ? [...input.options].map((option) => option.value)
     : Array.from({ length: Number(input.max) + 1 }, (_, i) => String(i));
-  for (const value of [...values].reverse().slice(0, 3)) {
+  const back = input.id === 'strategy' ? [input.value] : [];  // to FSDP, which has all controls
+  for (const value of [...[...values].reverse().slice(0, 3), ...back]) {
     if (value === input.value || input.disabled) continue;
     input.value = value;
     input.dispatchEvent(new Event(isMenu ? 'change' : 'input'));
@@ -91,34 +86,36 @@ def numbers_of(point: dict) -> dict:
     """The numbers of a point of unshard-estimate's JSON, by name."""
     times = {name: n for name, n in point["time_ps"].items() if n != 0}
     found = {"step": point["step_ps"], "bytes": point["device_bytes"],
-             "latency": point["latency_ps"], "transfer": point["transfer_ps"],
-             "top of the curve": point["device_bytes"],
-             "drawn on the link": point["latency_ps"] + point["transfer_ps"]}
+             "latency": point["latency_ps"], "transfer": point["transfer_ps"]}
     return found | {f"bytes of {name}": n for name, n in point["device_kinds"].items()} \
-        | {f"time of {name}": n for name, n in times.items()} \
-        | {f"drawn of {name}": n for name, n in times.items()}
+        | {f"time of {name}": n for name, n in times.items()}
 
 
 def numbers_found(found: dict) -> dict:
     """The same numbers, as the page's script found them."""
     kinds = {name: n for name, n in found["kinds"].items() if name not in ("total", "moment")}
-    return {"step": found["step"], "bytes": found["bytes"], **found["channelTime"],
-            "top of the curve": found["highest"],
-            "drawn on the link": found["drawn"].pop("the link", 0)} \
+    return {"step": found["step"], "bytes": found["bytes"], **found["channels"]} \
         | {f"bytes of {name}": n for name, n in kinds.items()} \
-        | {f"time of {name}": n for name, n in found["spent"].items() if n != 0} \
-        | {f"drawn of {name}": n for name, n in found["drawn"].items()}
+        | {f"time of {name}": n for name, n in found["spent"].items() if n != 0}
 
 
-def arguments_of(setting: dict, machine: dict) -> str:
+def arguments_of(setting: dict) -> str:
     """The keys of unshard-estimate for a setting, without what is swept."""
-    sharded = setting["strategy"] == "fsdp"
-    return (f"--model.preset {setting['model']} --training.seq_len {setting['length']} "
-            f"--parallel.strategy {setting['strategy']} {PRECISIONS[setting['precision']]} "
-            + (f"--parallel.reshard_after_forward {str(setting['reshard']).lower()} "
-               f"--parallel.prefetch_depth {setting['prefetch']} " if sharded else "")
-            + f"--link {machine['link']}GB/s --latency {machine['latency']}us "
-            f"--flops {machine['flops']}T --hbm {machine['hbm']}TB/s")
+    strategy, offloaded = setting["strategy"], setting.get("offload", False)
+    words = [f"--model.preset {setting['model']} --training.seq_len {setting['length']}",
+             f"--parallel.strategy {strategy} {PRECISIONS[setting['precision']]}"]
+    if strategy == "fsdp":
+        words += [f"--parallel.reshard_after_forward {str(setting['reshard']).lower()}",
+                  f"--parallel.prefetch_depth {setting['prefetch']}"]
+    if offloaded:
+        words.append(f"--parallel.offload_{'params' if strategy == 'fsdp' else 'optimizer'} true")
+    if "checkpoint" in setting:
+        mode = {"inside": "block"}.get(setting["checkpoint"], setting["checkpoint"])
+        words.append(f"--training.activation_checkpoint {mode}")
+    if "replicas" in setting:
+        words.append(f"--parallel.data_parallel_replicate_degree {setting['replicas']} "
+                     f"--parallel.ranks {setting['replicas']}")
+    return " ".join(words)
 
 
 def grid() -> Iterator[tuple[dict, dict, list[str]]]:
@@ -127,18 +124,42 @@ def grid() -> Iterator[tuple[dict, dict, list[str]]]:
     for model, length in (("tiny", 128), ("llama_124m", 256)):  # the second one has a tied head
         for precision, machine in product(PRECISIONS, MACHINES):
             common = {"model": model, "length": length, "precision": precision}
+            sharded = {**common, "strategy": "fsdp", "reshard": True, "prefetch": 1}
             for reshard, prefetch in product((True, False), (0, 1, 2)):
-                yield {**common, "strategy": "fsdp", "reshard": reshard, "prefetch": prefetch}, \
-                    machine, worlds
-            yield {**common, "strategy": "ddp"}, machine, worlds
+                yield {**sharded, "reshard": reshard, "prefetch": prefetch}, machine, worlds
+            yield {**sharded, "offload": True, "checkpoint": "operations"}, machine, worlds
+            yield {**sharded, "replicas": 2}, machine, ["world=4..8,batch=1..2"]
             yield {**common, "strategy": "single"}, machine, ["batch=1..2"]
+            for strategy in ("ddp", "zero1", "zero2"):
+                yield {**common, "strategy": strategy}, machine, worlds
+            yield {**common, "strategy": "zero1", "offload": True}, machine, worlds
+            yield {**common, "strategy": "ddp", "checkpoint": "inside"}, machine, worlds
     # Every model of the page; of the smallest one, some ranks of 64 hold padding alone.
     for model, length in (("nano", 8), ("small", 64), ("llama_2b", 1024), ("llama2_7b", 4096),
-                          ("llama3_8b", 512), ("llama2_13b", 1024), ("llama2_70b", 2048)):
+                          ("llama3_8b", 512), ("llama2_13b", 1024), ("llama2_70b", 2048),
+                          ("llama3_405b", 4096)):
         yield {"model": model, "length": length, "precision": "mixed", "strategy": "fsdp",
                "reshard": True, "prefetch": 1}, MACHINES[0], ["world=8..64"]
-        yield {"model": model, "length": length, "precision": "mixed", "strategy": "ddp"}, \
-            MACHINES[1], ["world=8"]
+        yield {"model": model, "length": length, "precision": "mixed", "strategy": "zero2"}, \
+            MACHINES[0], ["world=8"]
+
+
+def machine_arguments(machine: dict) -> str:
+    """The options of unshard-estimate for a machine."""
+    return (f"--link {machine['link']}GB/s --latency {machine['latency']}us "
+            f"--flops {machine['flops']}T --hbm {machine['hbm']}TB/s --bus {machine['bus']}GB/s")
+
+
+def asked(setting: dict, machine: dict, point: dict) -> dict:
+    """What the page's estimate() takes for a point of a sweep."""
+    param, reduce = {"float32": ("none", "none"), "mixed": ("bfloat16", "float32"),
+                     "bfloat16": ("bfloat16", "bfloat16")}[setting["precision"]]
+    rates = {name: machine[name] * 1e9 for name in ("link", "bus")} \
+        | {name: machine[name] * 1e12 for name in ("flops", "hbm")}
+    return {name: value for name, value in setting.items() if name != "precision"} \
+        | {name: round(rate) for name, rate in rates.items()} \
+        | {"param": param, "reduce": reduce, "latency": machine["latency"] * 10**6,
+           "world": point["world"], "batch": point.get("batch", 1)}
 
 
 class Estimator:
@@ -160,13 +181,11 @@ class Estimator:
         """Every setting of the grid as the page takes it, and what unshard-estimate prints."""
         found = []
         for setting, machine, sweeps in grid():
-            units = {"link": machine["link"] * 1e9, "latency": machine["latency"] * 10**6,
-                     "flops": machine["flops"] * 1e12, "hbm": machine["hbm"] * 1e12}
             for sweep in sweeps:
                 batch = [] if "batch" in sweep else ["--training.local_batch_size", "1"]
-                arguments = [*shlex.split(arguments_of(setting, machine)), *batch, "--sweep", sweep]
-                found += [({**setting, **units, "world": point["world"],
-                            "batch": point.get("batch", 1)}, point)
+                arguments = [*shlex.split(arguments_of(setting)),
+                             *shlex.split(machine_arguments(machine)), *batch, "--sweep", sweep]
+                found += [(asked(setting, machine, point), point)
                           for point in self.points(arguments)]
         return found
 
@@ -175,8 +194,8 @@ def seen(browser: Browser, folder: Path, script: str) -> list[dict]:
     """What a script leaves when it runs at the end of a copy of the page."""
     page = (folder / "index.html").read_text(encoding="utf-8")
     copy = folder / "acted.html"
-    copy.write_text(page.replace("</body>", f"<script>{{{REPORT}{script}}}</script></body>"),
-                    encoding="utf-8")
+    act = f"<script>ready.then(() => {{{REPORT}{script}}});</script></body>"
+    copy.write_text(page.replace("</body>", act), encoding="utf-8")
     dump = browser.run("--dump-dom", copy.as_uri())
     found = re.search(r'<pre id="seen">(.*?)</pre>', dump, re.S)
     if "data-error" in dump or found is None:
@@ -227,7 +246,7 @@ def check_controls(browser: Browser, folder: Path, estimator: Estimator) -> None
             raise Failure(f"after {each['control']}: shown are {each['peak']} and {each['step']}, "
                           f"but {each['command']}\n  prints {point}")
     controls = {each["control"] for each in shown} - {"", "reset"}
-    expect(len(controls) == 12, f"all 12 controls were moved: {', '.join(sorted(controls))}")
+    expect(len(controls) == 16, f"all 16 controls were moved: {', '.join(sorted(controls))}")
     commands = [each["command"] for each in shown]
     expect(all(before != after for before, after in pairwise(commands)),
            "each move changes the command")
@@ -251,7 +270,10 @@ def check_pictures(browser: Browser, folder: Path) -> None:
 
 def check(program: Path, browser_program: str, out: Path) -> None:
     """Everything, in a folder."""
-    folder = shutil.copytree(ROOT / "docs" / "playground", out / "playground", dirs_exist_ok=True)
+    folder = out / "playground"
+    subprocess.run(["sh", "common/scripts/playground.sh", folder], cwd=ROOT, check=True)
+    if not (folder / "engine.js").is_file():
+        raise SystemExit(SKIPPED)
     browser = Browser(browser_program, out / "profile")
     estimator = Estimator(program)
     print("the grid:")
