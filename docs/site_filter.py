@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("README.md", "CONTRIBUTING.md", "docs/", "writeup/", "tasks/", "solutions/")
 HEADERS = ("common/", "tasks/", "apps/")
-COPIED = "docs/playground/"  # into the site, as it is
+COPIED = "docs/playground/"  # into the site, and what it asks is compiled there
 # What a table of these texts links to lies below it in the site's tree, in the table's order.
 CONTENTS = {"writeup/README.md": ("writeup/", "tasks/"),
             "docs/instructors.md": ("solutions/", "docs/board/")}

@@ -1,7 +1,7 @@
 #include "estimate/worksheet.h"
 
 #include "base/todo.h"
-#include "device/thread_pool.h"
+#include "base/types.h"
 #include "estimate/estimate_run.h"
 #include "estimate/measured_step.h"
 #include "paper/memory_formula.h"

@@ -45,7 +45,7 @@ struct UnitShape {
 /// A trained parameter that every rank holds whole.
 struct WholePart {
   std::size_t segment;    ///< index into ModelShape::segments
-  std::string operation;  ///< whose weight it is, as the activation table names it: "down_proj"
+  std::string operation;  ///< whose weight it is, as the tape names it: "down_proj"
   std::int64_t numel;
 };
 

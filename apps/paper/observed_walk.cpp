@@ -53,7 +53,7 @@ void Books::follow(const std::vector<MemoryPoint>& points, std::size_t first, st
     const bool is_last = i == last || operation_of(i + 1) != operation;
     if (is_first) observer_->on_state(operation, begin);
     owner_ = now.after.ends_with(": weight") ? Owner{unit, ""} : Owner{"", operation};
-    passed_ = passed(i) - done;
+    passed_ = std::max<std::int64_t>(passed(i) - done, 0);
     change(MemoryKind::activation, now.activation - before.activation);
     change(MemoryKind::temp, now.temp - before.temp);
     if (counts_gradients) {

@@ -17,8 +17,9 @@ struct SegmentWalk {
   struct Operation {
     std::string name;
     Stretch stretch;
-    std::size_t first = 0,
-                last = 0;  ///< points: it changes what was held at `first` into that at `last`
+    /// Points: it changes what was held at `first` into that at `last`.
+    std::size_t first = 0;
+    std::size_t last = 0;
   };
   using Operations = std::vector<Operation>;
   Operations forward, again;

@@ -317,10 +317,13 @@ void StepWalk::compute_backward(std::size_t segment, int m) {
     walk_operation(segment, segments_[segment]->backward, operation, /*is_backward=*/true,
                    times.backward_at, done);
     if (!has_parts) continue;
-    if (next != times.completions.end() && next->operation == operation.name) {
-      books_.compute_for(TimePart::backward, next->at - std::exchange(done, next->at),
+    const auto found = std::find_if(next, times.completions.end(), [&](const Completion& each) {
+      return each.operation == operation.name;
+    });
+    if (found != times.completions.end()) {
+      books_.compute_for(TimePart::backward, found->at - std::exchange(done, found->at),
                          name_of(segment));
-      ++next;
+      next = found + 1;
     }
     whole_->complete(segment, place++, operation.name, m);
     whole_->after(segment, operation.name);

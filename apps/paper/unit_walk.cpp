@@ -117,6 +117,7 @@ void StepWalk::pre_backward(Unit* unit) {
   finish_unshard(*unit);
   start_ahead(*unit, /*is_backward=*/true);
   if (has_buffers_) return;
+  books_.set_owner(unit->shape.name);
   for (const FlatShape& flat : unit->shape.flats) {
     if (flat.is_trained) {
       books_.hold(MemoryKind::unsharded_grad, formats_.param * flat.padded());

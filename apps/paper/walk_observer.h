@@ -23,7 +23,7 @@ struct BytesChange {
   std::int64_t time;    ///< of the clock, in picoseconds; 0 without one
 };
 
-/// A stretch of time on one of a rank's streams.
+/// A stretch of time on one of a rank's streams. Its text lives as long as the call.
 struct Span {
   enum class Stream {
     compute,   ///< what the rank computes or waits for, as `part` says

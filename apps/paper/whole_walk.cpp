@@ -69,10 +69,10 @@ void WholeWalk::make_buckets() {
     }
     return;
   }
-  std::size_t nbytes = 0;  // of the last bucket
+  std::uint64_t nbytes = 0;  // of the last bucket
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     const std::size_t part = is_single() ? i : parts_.size() - 1 - i;
-    const auto more = static_cast<std::size_t>(formats_.param * parts_[part].numel);
+    const auto more = static_cast<std::uint64_t>(formats_.param * parts_[part].numel);
     if (is_single() || buckets_.empty() || nbytes + more > recipe_.bucket_bytes) {
       buckets_.emplace_back();
       nbytes = 0;
@@ -119,6 +119,8 @@ void WholeWalk::begin_micro_step() {
 std::size_t WholeWalk::part_of(std::size_t segment, std::size_t place, std::string_view operation) {
   std::vector<std::size_t>& known = part_of_operation_[segment];
   if (place < known.size()) return known[place];
+  FSDP_CHECK(place == known.size(), "operation {} of segment {} comes before {}", place, segment,
+             known.size());
   const std::vector<std::size_t>& parts = by_segment_[segment];
   const auto found = std::ranges::find_if(
       parts, [&](std::size_t part) { return parts_[part].operation == operation; });

@@ -17,9 +17,6 @@
 
 namespace fsdp::plan {
 
-/// Of host memory, 200 GB/s: what runs on the host is no choice of a plan.
-inline constexpr double kHostPsPerByte = kPicosecondsPerSecond / 200e9;
-
 /// A configuration with its peaks and the time of a step (not the first).
 struct Outcome {
   paper::MemoryOptions options;  ///< its rank is the one with the highest peak

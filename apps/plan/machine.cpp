@@ -1,7 +1,6 @@
 #include "plan/machine.h"
 
 #include "base/check.h"
-#include "plan/evaluator.h"
 #include "plan/quantity.h"
 
 #include <fmt/format.h>

@@ -12,8 +12,11 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstdint>
 #include <cstdlib>
+#include <limits>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -60,7 +63,8 @@ class Setting {
     const char* end = text->data() + text->size();
     const auto [stop, error] = std::from_chars(text->data(), end, value);
     if (error != std::errc() || stop != end || value < 0) {
-      throw InputError(fmt::format("{} is '{}', must be a whole number", key, *text));
+      throw InputError(fmt::format("{} is '{}', must be a whole number from 0 to {}", key, *text,
+                                   std::numeric_limits<Integer>::max()));
     }
   }
   /// What a unit takes, of what is told in units per second.
@@ -123,7 +127,7 @@ MemoryOptions options_of(Setting& setting) {
 
 CostModel machine_of(Setting& setting) {
   CostModel machine;
-  machine.host_ps_per_byte = plan::kHostPsPerByte;
+  machine.host_ps_per_byte = kHostPsPerByte;
   setting.read_rate("flops", machine.ps_per_flop);
   setting.read_rate("hbm", machine.ps_per_byte);
   setting.read_rate("link", machine.link_ps_per_byte);

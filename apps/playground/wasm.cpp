@@ -3,7 +3,6 @@
 #include "playground/page.h"
 
 #include <cstddef>
-#include <cstdint>
 #include <cstdlib>
 #include <exception>
 #include <string>

@@ -33,6 +33,9 @@ struct CostModel {
   double far_link_ps_per_byte = 0;
 };
 
+/// Of host memory, unless a machine has another: 200 GB/s.
+inline constexpr double kHostPsPerByte = kPicosecondsPerSecond / 200e9;
+
 /// The timelines of one rank, in picoseconds: the computation, the one communication channel inside
 /// its box, the one that leaves it, and the copies over the bus between device and host.
 class VirtualClock {

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <string_view>
 #include <utility>
 
 namespace fsdp::nn {

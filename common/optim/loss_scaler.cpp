@@ -3,7 +3,6 @@
 #include "base/check.h"
 
 #include <algorithm>
-#include <bit>
 #include <charconv>
 #include <cmath>
 

@@ -84,12 +84,12 @@ std::vector<std::vector<OwnedSlice>> travel_groups(const std::vector<OwnedSlice>
   std::vector<std::vector<OwnedSlice>> groups;
   struct Open {
     std::size_t group;
-    std::size_t nbytes;
+    std::uint64_t nbytes;
   };
   std::map<std::pair<int, DType>, Open> open;  // the group that may take more
   for (auto slice = slices.rbegin(); slice != slices.rend(); ++slice) {
     const DType dtype = dtypes.at(slice->parameter);
-    const std::size_t nbytes = static_cast<std::size_t>(slice->numel) * size_of(dtype);
+    const std::uint64_t nbytes = static_cast<std::uint64_t>(slice->numel) * size_of(dtype);
     const auto [entry, is_new] =
         open.try_emplace(std::pair(slice->owner, dtype), Open{groups.size(), 0});
     if (is_new || entry->second.nbytes + nbytes > most_bytes) {

@@ -98,7 +98,8 @@ for group in "$@"; do
       want doxygen-awesome-css "${AWESOME:-/usr/share/doxygen-awesome-css}/doxygen-awesome.css"
       ;;
     playground)
-      # One compiler of WebAssembly, and its libraries.
+      # One compiler of WebAssembly, its libraries, and a library of headers.
+      want libfmt-dev fmt/core.h
       want clang-19 clang++-19
       want lld-19 wasm-ld-19
       want wasi-libc /usr/include/wasm32-wasi/stdio.h

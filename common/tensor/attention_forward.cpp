@@ -1,6 +1,6 @@
 #include "base/check.h"
 #include "base/fixed_math.h"
-#include "device/thread_pool.h"
+#include "base/types.h"
 #include "tensor/attention_tiles.h"
 #include "tensor/tile_product.h"
 

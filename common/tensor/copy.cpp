@@ -178,7 +178,7 @@ bool all_finite(const Tensor& a) {
   args.expect_like("a", a, a.shape());
   if (is_accelerated(args.device())) return accelerated<all_finite>(a);
   std::atomic<bool> finite{true};
-  args.compute(0, 1, a.numel(), [&]<class T>(T) {
+  args.compute_each(0, 1, a.numel(), [&]<class T>(T) {
     const T* x = a.data<T>();
     parallel_ranges(a.numel(), 4 * kGrain, [&](std::int64_t begin, std::int64_t end, std::byte*) {
       bool here = true;

@@ -1,7 +1,7 @@
 /// @file
 /// @ingroup tensor
-/// What each kernel of ops.h costs: a function of its namesake's extents, which a call on the fake
-/// device and a walk on paper ask alike. `size`: bytes of an element.
+/// What the kernels of a training cost (ops.h): a function of its namesake's extents, which a call
+/// on the fake device and a walk on paper ask alike. `size`: bytes of an element.
 #pragma once
 
 #include "base/clock.h"

@@ -49,7 +49,7 @@ void multiply(const Tensor& out, const Tensor& a, const Tensor& b, Write write) 
   args.expect_like("out", out, out.shape());
   args.expect_like("a", a, out.shape()).expect_like("b", b, out.shape());
   if (is_accelerated(args.device())) return accelerated<multiply>(out, a, b, write);
-  args.compute(1, 3, out.numel(), [&]<class T>(T) {
+  args.compute_each(1, 3, out.numel(), [&]<class T>(T) {
     const T* x = a.data<T>();
     const T* y = b.data<T>();
     map(out.data<T>(), out.numel(), write, [=](std::int64_t i, auto count) {
@@ -62,7 +62,7 @@ void write(const Tensor& out, const Tensor& in, Write write) {
   Operands args("write");
   args.expect_like("out", out, out.shape()).expect_like("in", in, out.shape());
   if (is_accelerated(args.device())) return accelerated<ops::write>(out, in, write);
-  args.compute(1, 3, out.numel(), [&]<class T>(T) {
+  args.compute_each(1, 3, out.numel(), [&]<class T>(T) {
     const T* x = in.data<T>();
     map(out.data<T>(), out.numel(), write,
         [=](std::int64_t i, auto count) { return simd::load_n<T>(x + i, count); });
@@ -95,7 +95,7 @@ void add_row(const Tensor& out, const Tensor& row) {
   const std::int64_t rows = out.size(0), width = out.size(1);
   args.expect("out", out, {rows, width}).expect("row", row, {width});
   if (is_accelerated(args.device())) return accelerated<add_row>(out, row);
-  args.compute(1, 2, out.numel(), [&]<class T>(T) {
+  args.compute_each(1, 2, out.numel(), [&]<class T>(T) {
     T* x = out.data<T>();
     const T* y = row.data<T>();
     parallel_ranges(rows, row_grain(width), [&](std::int64_t begin, std::int64_t end, std::byte*) {
@@ -114,7 +114,7 @@ void relu(const Tensor& out, const Tensor& in) {
   Operands args("relu");
   args.expect_like("out", out, out.shape()).expect_like("in", in, out.shape());
   if (is_accelerated(args.device())) return accelerated<relu>(out, in);
-  args.compute(1, 2, out.numel(), [&]<class T>(T) {
+  args.compute_each(1, 2, out.numel(), [&]<class T>(T) {
     const T* x = in.data<T>();
     map(out.data<T>(), out.numel(), [=](std::int64_t i, auto count) {
       const simd::Vec<T> v = simd::load_n<T>(x + i, count);
@@ -128,7 +128,7 @@ void relu_backward(const Tensor& din, const Tensor& dout, const Tensor& in, Writ
   args.expect_like("din", din, din.shape());
   args.expect_like("dout", dout, din.shape()).expect_like("in", in, din.shape());
   if (is_accelerated(args.device())) return accelerated<relu_backward>(din, dout, in, write);
-  args.compute(1, 3, din.numel(), [&]<class T>(T) {
+  args.compute_each(1, 3, din.numel(), [&]<class T>(T) {
     const T* x = in.data<T>();
     const T* dy = dout.data<T>();
     map(din.data<T>(), din.numel(), write, [=](std::int64_t i, auto count) {
@@ -142,7 +142,7 @@ void tanh(const Tensor& out, const Tensor& in) {
   Operands args("tanh");
   args.expect_like("out", out, out.shape()).expect_like("in", in, out.shape());
   if (is_accelerated(args.device())) return accelerated<tanh>(out, in);
-  args.compute(10, 2, out.numel(), [&]<class T>(T) {
+  args.compute_each(10, 2, out.numel(), [&]<class T>(T) {
     const T* x = in.data<T>();
     T* y = out.data<T>();
     parallel_ranges(out.numel(), kGrain, [=](std::int64_t begin, std::int64_t end, std::byte*) {
@@ -159,7 +159,7 @@ void tanh_backward(const Tensor& din, const Tensor& dout, const Tensor& out, Wri
   args.expect_like("din", din, din.shape());
   args.expect_like("dout", dout, din.shape()).expect_like("out", out, din.shape());
   if (is_accelerated(args.device())) return accelerated<tanh_backward>(din, dout, out, write);
-  args.compute(3, 3, din.numel(), [&]<class T>(T) {
+  args.compute_each(3, 3, din.numel(), [&]<class T>(T) {
     const T* y = out.data<T>();
     const T* dy = dout.data<T>();
     map(din.data<T>(), din.numel(), write, [=](std::int64_t i, auto count) {

@@ -44,7 +44,7 @@ class Operands {
   }
   /// The same for a cost that only it asks for: the work of each of n elements.
   template <class Kernel>
-  void compute(double flops, double moved, std::int64_t n, Kernel&& kernel) const {
+  void compute_each(double flops, double moved, std::int64_t n, Kernel&& kernel) const {
     compute(costs::each(flops, moved, n, size()), kernel);
   }
 

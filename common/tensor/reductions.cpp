@@ -11,7 +11,7 @@ void sum_rows(const Tensor& out, const Tensor& in, Write write) {
   const std::int64_t rows = in.size(0), width = in.size(1);
   args.expect("in", in, {rows, width}).expect("out", out, {width});
   if (is_accelerated(args.device())) return accelerated<sum_rows>(out, in, write);
-  args.compute(1, 1, in.numel(), [&]<class T>(T) {
+  args.compute_each(1, 1, in.numel(), [&]<class T>(T) {
     const T* x = in.data<T>();
     sum_columns(out.data<T>(), rows, width, write, [=](std::int64_t r, std::int64_t j, auto count) {
       return simd::load_n<T>(x + r * width + j, count);
@@ -23,7 +23,7 @@ void sum(const Tensor& out, const Tensor& in) {
   Operands args("sum");
   args.expect_like("in", in, in.shape()).expect_wide("out", out, {1});
   if (is_accelerated(args.device())) return accelerated<sum>(out, in);
-  args.compute(1, 1, in.numel(), [&]<class T>(T) {
+  args.compute_each(1, 1, in.numel(), [&]<class T>(T) {
     constexpr std::int64_t kChunk = 4096;
     const T* x = in.data<T>();
     double total = 0;  // over chunks; within a chunk, one sum per lane

@@ -36,7 +36,7 @@ void rope_tables(const Tensor& cos, const Tensor& sin, double theta, const RopeS
     copy(cos, host_cos);
     return copy(sin, host_sin);
   }
-  args.compute(20, 2, cos.numel(), [&]<class T>(T) {
+  args.compute_each(20, 2, cos.numel(), [&]<class T>(T) {
     T* c = cos.data<T>();
     T* s = sin.data<T>();
     for (std::int64_t i = 0; i < pairs; ++i) {

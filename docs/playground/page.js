@@ -166,10 +166,10 @@ function showShares(id, amounts, units, title, isWait) {
 }
 
 /** Why the step takes as long as it does, in words. */
-function whatBinds({ strategy, world = 1, prefetch }, { step, spent, channels }) {
+function whatBinds({ strategy, world = 1, replicas = 1, prefetch }, { step, spent, channels }) {
   const { latency, transfer } = channels;
   const waiting = sum(WAITS.map((part) => spent[part]));
-  if (spent.copies > 0.5 * waiting && spent.copies > 0.02 * step) {
+  if (spent.copies === Math.max(...WAITS.map((part) => spent[part])) && waiting > 0.02 * step) {
     return `The rank waits for the bus to its host during ${percent(spent.copies / step)} of the ` +
       'step. A faster bus would help, and so would more tokens per rank.';
   }
@@ -186,7 +186,8 @@ function whatBinds({ strategy, world = 1, prefetch }, { step, spent, channels })
   const begin = waiting > step / 2 ? `Communication binds: the rank ${waits}`
     : `Computation is the larger part, but the rank ${waits}`;
   if (latency > transfer) {
-    return begin + `On the link, latency outweighs bytes: ${world - 1} hops per collective. ` +
+    return begin + `On the link, latency outweighs bytes: ${world / replicas - 1} hops for each ` +
+      'collective of the shards. ' +
       'A faster link would change little.';
   }
   if (strategy === 'fsdp' && prefetch === 0) {
@@ -196,7 +197,8 @@ function whatBinds({ strategy, world = 1, prefetch }, { step, spent, channels })
     'more tokens per rank, which leave more computation to hide behind.';
 }
 /** And what the peak is made of. */
-function whatIsHeld({ strategy, reshard, prefetch, checkpoint }, peak) {
+function whatIsHeld(setting, peak) {
+  const { reshard, prefetch, checkpoint } = setting;
   const [first, second] = KINDS.toSorted((a, b) => peak[b] - peak[a]);
   const title = TITLES[first];
   const share = (kind) => `${TITLES[kind]} ${percent(peak[kind] / peak.total)}`;
@@ -205,10 +207,10 @@ function whatIsHeld({ strategy, reshard, prefetch, checkpoint }, peak) {
       return `A smaller B or T shrinks the ${title}` +
         (first === 'activation' && checkpoint === 'none' ? ', or computing blocks again.' : '.');
     }
-    if (strategy !== 'fsdp') return `FSDP divides the ${title} among the ranks.`;
-    if (['sharded_param', 'sharded_grad', 'optimizer'].includes(first)) {
+    if (['sharded_param', 'sharded_grad', 'optimizer'].includes(first) && divides(setting)) {
       return `More ranks divide the ${title} further.`;
     }
+    if (setting.strategy !== 'fsdp') return `FSDP divides the ${title} among the ranks.`;
     if (first !== 'unsharded_param') return '';
     if (reshard === 'false') {
       return 'Resharding after forward frees most full parameters until backward.';
@@ -247,11 +249,12 @@ function show() {
   let result;
   try {
     result = estimate(setting);
-    byId('refused').textContent = '';
   } catch (error) {  // a setting that does not fit together: the walk says why
     byId('refused').textContent = error.message;
-    return;
   }
+  byId('results').classList.toggle('off', !result);
+  if (!result) return;
+  byId('refused').textContent = '';
   const { peak, step, spent } = result;
   const exposed = sum(WAITS.map((part) => spent[part]));
   const headline = (id, text, more) => {
@@ -271,18 +274,18 @@ function show() {
 }
 
 window.addEventListener('error', (event) => { document.body.dataset.error = event.message; });
-byId('controls').addEventListener('reset', (event) => {
-  event.preventDefault();
-  history.replaceState(null, '', '#');
-  readAddress();
-});
 /** Settles when the page has drawn itself, or says why it cannot. */
 const ready = loadModels().then((found) => {
   models = found;
-  CONTROLS[0].choices = Object.fromEntries(Object.entries(models).map(([name, sizes]) =>
+  CONTROLS.find(({ key }) => key === 'model').choices = Object.fromEntries(Object.entries(models).map(([name, sizes]) =>
     [name, `${name}, ${parameterCount(sizes)}`]));
   CONTROLS.forEach(makeControl);
-  byId('commit').textContent = `Computed by the walk of commit ${COMMIT}.`;
+  byId('commit').textContent = COMMIT && `Computed by the walk of commit ${COMMIT}.`;
+  byId('controls').addEventListener('reset', (event) => {
+    event.preventDefault();
+    history.replaceState(null, '', '#');
+    readAddress();
+  });
   window.addEventListener('hashchange', readAddress);
   window.addEventListener('resize', show);
   readAddress();

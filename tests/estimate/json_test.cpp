@@ -1,5 +1,5 @@
 // Every number of an estimate's JSON is the formula's, or the log's where no formula says it.
-#include "device/thread_pool.h"
+#include "base/types.h"
 #include "estimate/modes.h"
 #include "paper/memory_formula.h"
 #include "report/memory_curve.h"

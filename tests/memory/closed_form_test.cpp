@@ -3,7 +3,7 @@
 
 #include "paper/memory_formula.h"
 
-#include "device/thread_pool.h"
+#include "base/types.h"
 #include "memory/real_training.h"
 #include "paper/segments.h"
 #include "support/catch.h"

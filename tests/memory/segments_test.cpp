@@ -4,6 +4,7 @@
 
 #include "autograd/functions.h"
 #include "memory/real_training.h"
+#include "nn/lora.h"
 #include "support/catch.h"
 #include "support/training.h"
 
@@ -81,7 +82,75 @@ std::vector<std::pair<std::string, const SegmentMemory*>> segments(const TapedMo
   return result;
 }
 
+constexpr CostModel kMachine{.ps_per_flop = 3, .ps_per_flop_16 = 2, .ps_per_byte = 7};
+
+/// A micro-batch of this model, forward and backward on the fake device.
+std::int64_t ps_of_engine(const nn::TransformerConfig& config, const MemoryOptions& options) {
+  Context context({.device = kFake, .cost_model = kMachine});
+  const ContextScope scope(context);
+  nn::TransformerLM model(config);
+  const optim::Recipe& recipe = options.recipe;
+  if (recipe.has_lora()) nn::add_lora(model, recipe.lora);
+  const DType dtype = recipe.precision.param_dtype_for(DType::float32);
+  for (nn::NamedParameter& each : model.named_parameters()) {
+    each.variable.set_requires_grad(recipe.trains(each.path));
+    if (each.variable.data().dtype() != dtype) each.variable.convert(dtype);
+  }
+  const Shape shape{options.batch, options.length_of(config)};
+  const std::int64_t begin = context.now();
+  const Variable logits = model(Variable(Tensor::empty(shape, DType::int32)));
+  cross_entropy(logits, Tensor::empty(shape, DType::int32)).backward();
+  return context.now() - begin;
+}
+
+std::int64_t ps_on_paper(const nn::TransformerConfig& config, const MemoryOptions& options) {
+  VirtualClock clock(kMachine);
+  const auto add = [&](const SegmentMemory& segment) {
+    for (const Kernel& each : segment.kernels.forward) clock.compute(each.cost);
+    for (const Kernel& each : segment.kernels.backward) clock.compute(each.cost);
+  };
+  const TapedModel model = taped_model(config, options);
+  for (const auto& segment : model.segments) add(*segment);
+  add(model.loss);
+  return clock.now();
+}
+
 }  // namespace
+
+TEST_CASE("A tape calls the engine's kernels, whatever is frozen, and with LoRA") {
+  const std::vector<std::vector<std::string>> frozen = {
+      {},
+      {"model.embed_tokens"},
+      {"model.layers.0."},
+      {"model.embed_tokens", "model.layers.0.", "model.layers.1.self_attn.q_proj"},
+      {"model.layers.1.mlp", "model.norm"}};
+  const std::vector<std::vector<std::string>> targets = {
+      {"q_proj", "v_proj"}, {"down_proj", "o_proj"}, {"model.layers.1.mlp.gate_proj"}};
+  for (const Sizes& sizes : all_sizes()) {
+    for (const bool is_tied : {false, true}) {
+      nn::TransformerConfig config = sizes.model;
+      config.tie_word_embeddings = is_tied;
+      MemoryOptions options;
+      options.batch = sizes.batch;
+      options.length = sizes.length;
+      if (is_tied) options.recipe.precision.param_dtype = DType::bfloat16;
+      CAPTURE(config.hidden_size, config.num_hidden_layers, is_tied);
+      for (const auto& each : frozen) {
+        CAPTURE(each);
+        options.recipe.frozen = each;
+        CHECK(ps_on_paper(config, options) == ps_of_engine(config, options));
+      }
+      options.recipe.frozen = {};
+      options.recipe.lora.rank = 3;
+      for (const auto& each : targets) {
+        if (config.num_hidden_layers == 1) continue;
+        CAPTURE(each);
+        options.recipe.lora.targets = each;
+        CHECK(ps_on_paper(config, options) == ps_of_engine(config, options));
+      }
+    }
+  }
+}
 
 TEST_CASE("A segment enters, peaks and leaves as on paper") {
   for (const Sizes& sizes : all_sizes()) {

@@ -34,7 +34,7 @@ struct Machine {
   CostModel model;
 };
 std::vector<Machine> machines() {
-  constexpr double kHost = plan::kHostPsPerByte;
+  constexpr double kHost = kHostPsPerByte;
   return {{"flops 400e12\nhbm 2e12\nlink 50e9\nlatency 5000000\nbus 25e9\n",
            {.ps_per_flop = 1e12 / 400e12,
             .ps_per_byte = 1e12 / 2e12,
@@ -113,6 +113,7 @@ std::map<std::string, std::int64_t> drawn(const json& page) {
 void check_drawn(const json& page, const plan::Outcome& outcome) {
   std::map<std::string, std::int64_t> sums = drawn(page);
   CHECK(sums["link"] == outcome.time.channels.latency + outcome.time.channels.transfer);
+  CHECK((sums["bus"] > 0) == outcome.options.recipe.sharding.offload.is_on());
   for (std::size_t i = 0; i < paper::kTimeParts; ++i) {
     const auto part = static_cast<paper::TimePart>(i);
     const std::string name(name_of(part));
@@ -123,7 +124,9 @@ void check_drawn(const json& page, const plan::Outcome& outcome) {
   bool is_in_order = true;
   for (const json& point : page["curve"]) {
     highest = std::max(highest, point[1].get<std::int64_t>());
-    is_in_order &= std::exchange(before, point[0].get<std::int64_t>()) <= before;
+    const std::int64_t now = point[0];
+    is_in_order &= before <= now;
+    before = now;
   }
   CHECK(is_in_order);
   CHECK(before <= outcome.step());

@@ -88,7 +88,7 @@ using Includes = std::map<std::string, Names>;
 /// A step on paper is computed from data alone: what its files include reaches no memory, thread,
 /// tape or file, by whatever way.
 void add_paper_violations(const Includes& includes, Violations& found) {
-  std::map<std::string, std::string> from;  // by whom each was reached
+  Names reached;
   std::vector<std::string> waiting;
   for (const auto& [path, targets] : includes) {
     if (path.starts_with("apps/paper/")) waiting.push_back(path);
@@ -97,7 +97,7 @@ void add_paper_violations(const Includes& includes, Violations& found) {
     const std::string path = waiting.back();
     waiting.pop_back();
     for (const std::string& target : includes.contains(path) ? includes.at(path) : Names{}) {
-      if (!from.emplace(target, path).second) continue;
+      if (!reached.insert(target).second) continue;
       waiting.push_back(target);
       const std::string part = part_of(target);
       if (part == "device" || part == "autograd" || part == "io") {

@@ -1,5 +1,7 @@
 #include "optim/loss_scaler.h"
 
+#include "optim/step_plan.h"
+
 #include "base/check.h"
 #include "support/catch.h"
 
