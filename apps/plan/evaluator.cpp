@@ -50,7 +50,7 @@ Breakdown Evaluator::memory(MemoryOptions options) {
   return paper::peak_of_training(model_, options);
 }
 
-Outcome Evaluator::without_time(MemoryOptions options) {
+Outcome Evaluator::without_time(MemoryOptions options) const {
   check_bytes(model_, options);
   choose_rank(options);
   Outcome outcome;

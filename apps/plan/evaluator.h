@@ -41,8 +41,8 @@ class Evaluator {
   // Each @throws InputError if bytes or picoseconds do not fit 64 bits.
 
   Outcome evaluate(const paper::MemoryOptions& options);
-  /// Only the memory; the time is zero.
-  Outcome without_time(paper::MemoryOptions options);
+  /// Only the memory; the time is zero. Threads may call it at once.
+  Outcome without_time(paper::MemoryOptions options) const;
   void add_time(Outcome& outcome);
   /// The peak of the device alone.
   Breakdown memory(paper::MemoryOptions options);

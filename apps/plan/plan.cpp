@@ -1,11 +1,15 @@
 #include "plan/plan.h"
 
 #include "base/check.h"
+#include "device/thread_pool.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <iterator>
 #include <map>
+#include <thread>
 #include <tuple>
 #include <utility>
 
@@ -163,10 +167,14 @@ Plan make_plan(Evaluator& evaluator, PlanRequest request) {
   plan.request = std::move(request);
   std::vector<MemoryOptions> all = candidates(plan.request);
   check_work(all);
-  for (MemoryOptions& options : all) {
-    Outcome outcome = evaluator.without_time(std::move(options));
-    if (outcome.memory() <= plan.request.memory) evaluator.add_time(outcome);
-    plan.outcomes.push_back(std::move(outcome));
+  plan.outcomes.resize(all.size());
+  ThreadPool pool(static_cast<int>(std::max(std::thread::hardware_concurrency(), 1U)));
+  pool.for_each(std::ssize(all), [&](std::int64_t i, std::byte*) {
+    const auto index = static_cast<std::size_t>(i);
+    plan.outcomes[index] = evaluator.without_time(std::move(all[index]));
+  });
+  for (Outcome& each : plan.outcomes) {
+    if (each.memory() <= plan.request.memory) evaluator.add_time(each);
   }
   if (plan.outcomes.empty()) {
     throw InputError(fmt::format(
