@@ -42,8 +42,8 @@ class TimeFormula {
   /// @throws Error if the options do not fit together, or are not covered.
   TimeFormula(const nn::TransformerConfig& config, const MemoryOptions& options,
               const CostModel& machine);
-  /// The same, with kernel_times() of this model, machine, batch and format, which take longer to
-  /// find than all the rest.
+  /// The same, with kernel_times() of this model, machine, batch and format, which many formulas of
+  /// a plan share.
   TimeFormula(const nn::TransformerConfig& config, const MemoryOptions& options,
               const CostModel& machine, const KernelTimes& kernels);
 
