@@ -12,8 +12,8 @@ Bound bound_of(const PaperTrack& paper) {
   const std::int64_t layers = track.model.num_hidden_layers;
   const std::int64_t numel = track.model.parameter_count();
   // Every kernel and collective is rounded to a picosecond, and a plan has few of those that it can
-  // divide: per module and the root two casts, two collectives, one scaling and one update.
-  const std::int64_t rounding = 6 * (layers + 3);
+  // divide: per module and the root two casts, two collectives and one update.
+  const std::int64_t rounding = 5 * (layers + 3);
 
   paper::Books books(options);
   books.open_clock(track.machine, kernels);
@@ -31,7 +31,6 @@ Bound bound_of(const PaperTrack& paper) {
     return fresh.start(&paper::WireBytes::gathers, op, elements / track.ranks, element, world);
   };
   const paper::Formats formats(options.recipe.precision);
-  books.scale(numel / track.ranks);
   books.update(numel / track.ranks, /*is_first=*/false);
   const std::int64_t update = books.take_time().total();
   books.cast(paper::TimePart::gradients, numel, formats.param, formats.sum);

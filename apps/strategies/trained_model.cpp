@@ -194,11 +194,26 @@ void TrainedModel::barrier(const char* what) const {
   if (group_ != nullptr) group_->barrier({what, Phase::checkpoint}).wait();
 }
 
+void TrainedModel::scale_next_gradients(double factor) {
+  for (const auto& each : optimizers_) each->scale_next_gradients(factor);
+}
+
+void TrainedModel::begin_step(const optim::StepPlan& plan) {
+  optim::StepPlan rest = plan;  // of the division
+  mean_factor_ = 1;
+  if (!recipe_.scales_sums(plan)) {
+    mean_factor_ = 1 / plan.divisor(recipe_.ranks);
+    rest.loss_scale *= mean_factor_;
+  }
+  scale_next_gradients(mean_factor_);
+  gradients_->begin_step(rest);
+}
+
 void TrainedModel::make_gradients(const optim::StepPlan& plan,
                                   const std::function<MicroBatch(int m)>& next,
                                   const std::function<void(const Tensor& loss)>& on_loss,
                                   const StepObserver& observer) {
-  gradients_->begin_step(plan);
+  begin_step(plan);
   for (int m = 0; m < plan.micro_steps; ++m) {
     const MicroBatch micro = next(m);
     if (observer.before_forward) observer.before_forward(m);
@@ -215,10 +230,10 @@ void TrainedModel::make_gradients(const optim::StepPlan& plan,
 
 double TrainedModel::clip(double max_norm) {
   constexpr double kNoLimit = std::numeric_limits<double>::infinity();
-  const double norm = sharded_ != nullptr ? sharded_->clip_grad_norm(kNoLimit)
-                                          : optim::global_grad_norm(*gradients_, group_.get());
-  const double factor = optim::clip_factor(norm, max_norm);
-  for (const auto& each : optimizers_) each->scale_next_gradients(factor);
+  const double norm =
+      mean_factor_ * (sharded_ != nullptr ? sharded_->clip_grad_norm(kNoLimit)
+                                          : optim::global_grad_norm(*gradients_, group_.get()));
+  scale_next_gradients(mean_factor_ * optim::clip_factor(norm, max_norm));
   return norm;
 }
 

@@ -80,6 +80,10 @@ class TrainedModel {
   bool is_first() const { return group_ == nullptr || group_->rank() == 0; }
   void barrier(const char* what) const;
 
+  /// Begins a step of gradients(). Where their mean is their sum times a power of two, they stay
+  /// the sum: clip() and step() multiply, without a pass over memory. The bits are those of a
+  /// division before, unless a quotient is so small that float32 would round it (below 2^-126).
+  void begin_step(const optim::StepPlan& plan);
   /// The gradients of one step: forward and backward of every micro-batch, and their sum. The same
   /// whether the bytes exist or are only counted. Collective.
   /// @param next     makes micro-batch m
@@ -87,8 +91,8 @@ class TrainedModel {
   void make_gradients(const optim::StepPlan& plan, const std::function<MicroBatch(int m)>& next,
                       const std::function<void(const Tensor& loss)>& on_loss,
                       const StepObserver& observer = {});
-  /// The next step() scales the gradients as it reads them, so that their common norm is at most
-  /// `max_norm`. Returns their norm; they stay as they are. Collective.
+  /// The next step() scales the gradients as it reads them, so that the common norm of their mean
+  /// is at most `max_norm`. Returns that norm; they stay as they are. Collective.
   double clip(double max_norm);
   /// One optimizer step, and whatever makes every rank's parameters current. Collective.
   void step(double lr);
@@ -112,6 +116,7 @@ class TrainedModel {
  private:
   std::shared_ptr<nn::TransformerLM> prepared(const Build& build) const;
   std::shared_ptr<optim::Optimizer> add_optimizer();
+  void scale_next_gradients(double factor);
   void shard(const Build& build);
   void replicate(const Build& build);
   /// Cuts what is held of a tensor where this rank begins and ends to own it.
@@ -126,8 +131,9 @@ class TrainedModel {
   bool masters_changed_ = false;  // since the model's copies were made; a sample runs many forwards
   std::unique_ptr<optim::GradientEngine> gradients_;
   std::vector<std::shared_ptr<optim::Optimizer>> optimizers_;  // fsdp: one more of what is ignored
-  parallel::ZeroGradients* zero_ = nullptr;                    // gradients_, if it is one
-  ShardedModel* sharded_ = nullptr;                            // likewise
+  double mean_factor_ = 1;                   // what makes means of gradients(), in this step
+  parallel::ZeroGradients* zero_ = nullptr;  // gradients_, if it is one
+  ShardedModel* sharded_ = nullptr;          // likewise
 };
 
 /// The model of a configuration. What will be read from files is not drawn first.

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <string_view>
 #include <tuple>
 
@@ -141,6 +142,11 @@ bool Recipe::trains(const std::string& path) const {
 StepPlan Recipe::plan() const {
   const double loss_scale = prescale ? prescale_of(std::int64_t{ranks} * micro_steps) : 1;
   return {micro_steps, micro_steps_per_reduction, loss_scale};
+}
+
+bool Recipe::scales_sums(const StepPlan& step) const {
+  int exponent = 0;
+  return std::frexp(step.divisor(ranks), &exponent) != 0.5;
 }
 
 void Recipe::validate() const {

@@ -114,9 +114,10 @@ struct Recipe {
   bool trains(const std::string& path) const;
   /// How a rank takes its share of a step's micro-batches.
   StepPlan plan() const;
-  /// Whether finish_gradients() multiplies sums to make means of them: not if `prescale` did. A
-  /// loss scale would be divided by as well.
-  bool scales_sums() const { return plan().loss_scale * ranks * micro_steps != 1; }
+  /// Whether it takes a pass of its own to make means of sums, which are divided by J · loss_scale:
+  /// not by a power of two, because the optimizer multiplies by that as it reads them.
+  bool scales_sums(const StepPlan& step) const;
+  bool scales_sums() const { return scales_sums(plan()); }
   /// @throws RecipeError for the first values that do not fit together.
   void validate() const;
 };

@@ -93,15 +93,20 @@ TEST_CASE("a block and a step launch as many kernels as they did", "[train]") {
                                                            {"update_kernel", 2}}));
 }
 
-// Embedding, two blocks and head.
-TEST_CASE("a mean is a pass over a unit's gradient, if its terms were not scaled before",
+// Embedding, two blocks and head. With the number of micro-batches, all else grows evenly.
+TEST_CASE("a mean is a pass over a unit's gradient, unless their number is a power of two",
           "[train]") {
-  const auto with = [](const char* prescale) {
-    return launches_of(2, 1, {"--training.global_batch_size=2", prescale});
-  };
-  const Launches more = without(with("--training.prescale_gradients=false"),
-                                with("--training.prescale_gradients=true"));
-  CHECK(lines_of(more) == lines_of({{"map_kernel", 4}}));
+  for (const std::vector<std::string>& format :
+       {std::vector<std::string>{}, {"--training.mixed_precision_param=float16"}}) {
+    const auto with = [&](const char* micro_batches) {
+      std::vector<std::string> words = format;
+      words.push_back(fmt::format("--training.global_batch_size={}", micro_batches));
+      return launches_of(2, 1, words);
+    };
+    const Launches two = with("2"), three = with("3"), four = with("4");
+    CHECK(lines_of(without(without(without({}, two), three, -2), four)) ==
+          lines_of({{"map_kernel", 2 * 4}}));
+  }
 }
 
 }  // namespace fsdp::train::launches_test

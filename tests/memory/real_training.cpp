@@ -139,7 +139,7 @@ class RankMemory {
   StepMemory run_step(int step, StateRecorder& recorder) {
     StepMemory memory;
     const optim::StepPlan plan = options_.recipe.plan();
-    trained_.gradients().begin_step(plan);
+    trained_.begin_step(plan);
     for (int m = 0; m < plan.micro_steps; ++m) {
       const int rank = group_ == nullptr ? 0 : group_->rank();
       memory.micro_steps.push_back(

@@ -59,16 +59,18 @@ TEST_CASE("A step of several micro-batches takes what the formula says") {
   }
 }
 
-TEST_CASE("Means of gradients that were scaled before take what the formula says") {
+TEST_CASE("Means take a pass over gradients only if they are no power of two of sums") {
   for (const Strategy placement :
        {Strategy::single, Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::fsdp}) {
     for (const int micro_steps : {1, 2, 3}) {
-      MemoryCase test_case = timed_case(placement == Strategy::single ? 1 : 2);
-      test_case.options.recipe.strategy = placement;
-      test_case.options.recipe.micro_steps = micro_steps;
-      test_case.options.recipe.prescale = true;
-      check_times(test_case);
-      CHECK(test_case.options.recipe.scales_sums() == (micro_steps == 3));
+      for (const bool prescale : {false, true}) {
+        MemoryCase test_case = timed_case(placement == Strategy::single ? 1 : 2);
+        test_case.options.recipe.strategy = placement;
+        test_case.options.recipe.micro_steps = micro_steps;
+        test_case.options.recipe.prescale = prescale;
+        check_times(test_case);
+        CHECK(test_case.options.recipe.scales_sums() == (micro_steps == 3));
+      }
     }
   }
 }
