@@ -48,7 +48,7 @@ void StepWalk::finish_gradients() {
         books_.replace(MemoryKind::sharded_grad, sum, kFloatBytes * flat.shard(), shards());
         books_.cast(TimePart::gradients, flat.shard(), formats_.sum, kFloatBytes, shards());
       }
-      if (recipe_.scales_sums()) books_.scale(flat.shard(), shards());
+      if (recipe_.has_mean_pass()) books_.scale(flat.shard(), shards());
     }
   }
 }

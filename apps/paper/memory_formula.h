@@ -111,7 +111,7 @@ struct StepMemory {
 ///
 /// With ZeRO, offload moves OPTIMIZER and masters of what the rank owns to the host, in float32
 /// too: the device keeps p·N then. ZeRO-2's UNSHARDED_GRAD of what it owns follows when it becomes
-/// a mean; with grads, when it has been reduced: g per element of one bucket remain on the device
+/// float32; with grads, when it has been reduced: g per element of one bucket remain on the device
 /// until the rank's next bucket follows. ZeRO-1 has 4 per element of what it owns on the host
 /// beside the whole means. The two buffers of the broadcast are TEMP of the owner's host too.
 ///

@@ -11,9 +11,9 @@
 
 namespace fsdp::paper {
 
-/// The time of a step by formula, equal to what the virtual clock of the real engine says on the
-/// fake device, to the picosecond: from begin_step() to the end of zero_grad(), with
-/// Recipe::clip including the clip.
+/// The time of a step by formula, equal to what the virtual clock says of a TrainedModel on the
+/// fake device, to the picosecond: from begin_step() to the end of zero_grad(), with Recipe::clip
+/// including the clip.
 ///
 /// Notation: u_k elements in unit k, n_k = ceil(u_k / S), P_k = n_k·S, S = W / R; p, g bytes of an
 /// element that the model reads, and of a sum. A rank has three streams. The computation

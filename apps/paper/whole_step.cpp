@@ -9,7 +9,7 @@ void WholeWalk::divide_mean(std::int64_t numel, MemorySpace space) {
   if (formats_.widens_sums) {
     books_.cast(TimePart::gradients, numel, formats_.sum, kFloatBytes, space);
   }
-  if (recipe_.scales_sums()) books_.scale(numel, space);
+  if (recipe_.has_mean_pass()) books_.scale(numel, space);
 }
 
 void WholeWalk::hold_sum(const Bucket& bucket, std::int64_t nbytes, MemorySpace space) {

@@ -12,7 +12,7 @@ Bound bound_of(const PaperTrack& paper) {
   const std::int64_t layers = track.model.num_hidden_layers;
   const std::int64_t numel = track.model.parameter_count();
   // Every kernel and collective is rounded to a picosecond, and a plan has few of those that it can
-  // divide: per module and the root two casts, two collectives and one update.
+  // divide: per module and the root a cast, two collectives, a mean and an update.
   const std::int64_t rounding = 5 * (layers + 3);
 
   paper::Books books(options);
@@ -31,6 +31,7 @@ Bound bound_of(const PaperTrack& paper) {
     return fresh.start(&paper::WireBytes::gathers, op, elements / track.ranks, element, world);
   };
   const paper::Formats formats(options.recipe.precision);
+  if (options.recipe.has_mean_pass()) books.scale(numel / track.ranks);
   books.update(numel / track.ranks, /*is_first=*/false);
   const std::int64_t update = books.take_time().total();
   books.cast(paper::TimePart::gradients, numel, formats.param, formats.sum);

@@ -199,14 +199,14 @@ void TrainedModel::scale_next_gradients(double factor) {
 }
 
 void TrainedModel::begin_step(const optim::StepPlan& plan) {
-  optim::StepPlan rest = plan;  // of the division
+  optim::StepPlan divided = plan;
   mean_factor_ = 1;
-  if (!recipe_.scales_sums(plan)) {
+  if (!recipe_.has_mean_pass(plan)) {
     mean_factor_ = 1 / plan.divisor(recipe_.ranks);
-    rest.loss_scale *= mean_factor_;
+    divided.loss_scale *= mean_factor_;  // 1/J: finish_gradients() divides by 1
   }
   scale_next_gradients(mean_factor_);
-  gradients_->begin_step(rest);
+  gradients_->begin_step(divided);
 }
 
 void TrainedModel::make_gradients(const optim::StepPlan& plan,
@@ -238,6 +238,7 @@ double TrainedModel::clip(double max_norm) {
 }
 
 void TrainedModel::step(double lr) {
+  mean_factor_ = 1;
   if (sharded_ != nullptr) return sharded_->step(lr);
   masters_changed_ = true;
   optimizers_.front()->step(gradients_->pieces(), lr);

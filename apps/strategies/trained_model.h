@@ -80,9 +80,10 @@ class TrainedModel {
   bool is_first() const { return group_ == nullptr || group_->rank() == 0; }
   void barrier(const char* what) const;
 
-  /// Begins a step of gradients(). Where their mean is their sum times a power of two, they stay
-  /// the sum: clip() and step() multiply, without a pass over memory. The bits are those of a
-  /// division before, unless a quotient is so small that float32 would round it (below 2^-126).
+  /// Begins a step of gradients(), in place of their own begin_step(). Without
+  /// Recipe::has_mean_pass(), they stay sums, of scaled losses, until zero_grad(): clip() and
+  /// step() make means of them as they read them. The bits are the same, unless a mean is too small
+  /// for a normal float32.
   void begin_step(const optim::StepPlan& plan);
   /// The gradients of one step: forward and backward of every micro-batch, and their sum. The same
   /// whether the bytes exist or are only counted. Collective.
@@ -131,7 +132,7 @@ class TrainedModel {
   bool masters_changed_ = false;  // since the model's copies were made; a sample runs many forwards
   std::unique_ptr<optim::GradientEngine> gradients_;
   std::vector<std::shared_ptr<optim::Optimizer>> optimizers_;  // fsdp: one more of what is ignored
-  double mean_factor_ = 1;                   // what makes means of gradients(), in this step
+  double mean_factor_ = 1;                   // makes means of gradients(), in this step
   parallel::ZeroGradients* zero_ = nullptr;  // gradients_, if it is one
   ShardedModel* sharded_ = nullptr;          // likewise
 };

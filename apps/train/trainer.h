@@ -24,7 +24,7 @@ namespace fsdp::train {
 struct PhaseSeconds {
   double forward = 0;   ///< of all micro-batches, with the loss
   double backward = 0;  ///< with the reductions that run meanwhile
-  double reduce = 0;    ///< what is left of the reductions, and the mean
+  double reduce = 0;    ///< what is left of the reductions, and what makes means
   double step = 0;      ///< clipping and the optimizer
 };
 

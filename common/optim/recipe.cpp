@@ -144,9 +144,11 @@ StepPlan Recipe::plan() const {
   return {micro_steps, micro_steps_per_reduction, loss_scale};
 }
 
-bool Recipe::scales_sums(const StepPlan& step) const {
+// A division by less than 1 can overflow: only a pass before the optimizer sees that in time.
+bool Recipe::has_mean_pass(const StepPlan& step) const {
   int exponent = 0;
-  return std::frexp(step.divisor(ranks), &exponent) != 0.5;
+  const double divisor = step.divisor(ranks);
+  return divisor < 1 || std::frexp(divisor, &exponent) != 0.5;
 }
 
 void Recipe::validate() const {

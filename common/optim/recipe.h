@@ -114,10 +114,10 @@ struct Recipe {
   bool trains(const std::string& path) const;
   /// How a rank takes its share of a step's micro-batches.
   StepPlan plan() const;
-  /// Whether it takes a pass of its own to make means of sums, which are divided by J · loss_scale:
-  /// not by a power of two, because the optimizer multiplies by that as it reads them.
-  bool scales_sums(const StepPlan& step) const;
-  bool scales_sums() const { return scales_sums(plan()); }
+  /// Whether a TrainedModel passes over the sums of gradients to make means of them. If
+  /// J · loss_scale is 1, 2, 4, …, it does not: the optimizer divides by it as it reads them.
+  bool has_mean_pass(const StepPlan& step) const;
+  bool has_mean_pass() const { return has_mean_pass(plan()); }
   /// @throws RecipeError for the first values that do not fit together.
   void validate() const;
 };

@@ -11,7 +11,8 @@ namespace fsdp::optim {
 struct StepPlan {
   int micro_steps = 1;                ///< M: micro-batches of this rank
   int micro_steps_per_reduction = 1;  ///< L: divides M; 1 = reduce every time, more = no_sync
-  double loss_scale = 1;  ///< d(loss) of every backward; finish_gradients() divides by it
+  /// finish_gradients() divides by J times this. For means, it is d(loss) of every backward.
+  double loss_scale = 1;
   /// @throws Error unless L divides M.
   void validate() const;
   /// The global index of the micro-batch that rank r of W takes at micro-step m. With this map, a
@@ -29,7 +30,7 @@ struct StepPlan {
 /// A second factor of d(loss), so that no sum of gradients overflows: 2^-k, the largest power of
 /// two that is at most 1/J, for the J micro-batches of a step. However gradients are added up, and
 /// in whatever format, no sum is larger than the largest gradient of a micro-batch would be without
-/// the factor. finish_gradients() divides by it, so it changes no bit of what stays in range.
+/// the factor. The mean is divided by it, so it changes no bit of what stays in range.
 ///
 /// This is DeepSpeed's `prescale_gradients`, with three differences:
 /// - DeepSpeed divides by W, and the loss by the number of micro-steps. J = W·M covers both, so

@@ -62,7 +62,7 @@ OracleNumbers run_like_the_oracle(strategies::TrainedModel& trained, ProcessGrou
   if (!targets.is_defined()) return numbers;
   optim::GradientEngine& gradients = trained.gradients();
   for (std::int64_t step = 0; step < tokens.size(0); ++step) {
-    gradients.begin_step({1, 1});
+    trained.begin_step({1, 1});
     const Variable loss =
         cross_entropy(model(Variable(rows.of(tokens, step))), rows.of(targets, step));
     numbers.losses.push_back(mean_over_ranks(group, static_cast<float>(loss.data().item())));

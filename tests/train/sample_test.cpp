@@ -167,7 +167,7 @@ TEST_CASE("the masters are cast after they changed, and not for every forward", 
   const std::int64_t alone = forward();
   CHECK(forward() == alone);
   optim::GradientEngine& gradients = strategy->gradients();
-  gradients.begin_step({.micro_steps = 1});
+  strategy->begin_step({.micro_steps = 1});
   cross_entropy(strategy->model()(tokens), tokens.data()).backward();
   gradients.end_micro_step();
   gradients.finish_gradients();

@@ -143,12 +143,12 @@ void rate_vocabulary(Rates& rates, const nn::TransformerConfig& model, std::int6
 }
 
 /// Over n of the parameters; a step has as many `times`.
-void rate_optimizer(Rates& rates, std::int64_t n, double times, bool scales_sums) {
+void rate_optimizer(Rates& rates, std::int64_t n, double times, bool has_mean_pass) {
   const Tensor param = device_values({n}), grad = device_values({n});
   const Tensor exp_avg = Tensor::zeros({n}), exp_avg_sq = Tensor::zeros({n});
   const Tensor half = Tensor::empty({n}, kNarrow);
   std::int64_t step = 0;
-  rates.set_per_step(scales_sums ? times : 0);
+  rates.set_per_step(has_mean_pass ? times : 0);
   rates.add("scale", 2 * bytes_of(grad), [&] { ops::scale(grad, 0.5); });
   rates.set_per_step(times);
   rates.add("adamw", 7 * bytes_of(param), [&] {
@@ -181,7 +181,7 @@ std::vector<KernelRate> kernel_rates(const config::TrainConfig& config) {
   const std::int64_t table = model.vocab_size * d;
   const double tables = static_cast<double>(model.parameter_count()) / static_cast<double>(table) /
                         config.recipe.shards();
-  rate_optimizer(rates, table, tables, config.recipe.scales_sums());
+  rate_optimizer(rates, table, tables, config.recipe.has_mean_pass());
   return rates.take();
 }
 

@@ -121,4 +121,17 @@ TEST_CASE("units are checkpointed around only where there are units, and L divid
   CHECK(!refusal({.micro_steps = 0}).empty());
 }
 
+TEST_CASE("a mean is a pass, unless the optimizer can divide by a power of two instead") {
+  Recipe recipe = sharded(4);
+  CHECK_FALSE(recipe.has_mean_pass());
+  recipe.micro_steps = 3;
+  CHECK(recipe.has_mean_pass());
+  recipe.prescale = true;  // 12/16 is left
+  CHECK(recipe.has_mean_pass());
+  CHECK(recipe.has_mean_pass({.micro_steps = 3, .loss_scale = 1024}));
+  CHECK_FALSE(recipe.has_mean_pass({.micro_steps = 2, .loss_scale = 1024}));
+  CHECK_FALSE(recipe.has_mean_pass({.micro_steps = 2, .loss_scale = 0.125}));
+  CHECK(recipe.has_mean_pass({.micro_steps = 2, .loss_scale = 0.0625}));  // times 2 may overflow
+}
+
 }  // namespace fsdp::optim::recipe_test
