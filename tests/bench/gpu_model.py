@@ -84,10 +84,12 @@ PARTS = {
     "cast": ("AdamW, scaling, casts", 0.9),
     "scale": ("AdamW, scaling, casts", 0.9),
 }
-# By a kernel's whole name: the share of its time that would go if it were fused. Rotations with what
-# attention loads and stores, additions with the norm that reads them next, the loss with its
-# backward, so that logits are read once.
-FUSED = {"rope": 1, "rms_norm": 0.5, "cross_entropy": 1}
+# By a kernel's whole name: a fusion, and the share of the kernel's time that would go with it.
+FUSIONS = {
+    "rope": ("rotations inside attention's loads", 1),
+    "rms_norm": ("additions inside the norm that follows", 0.5),
+    "cross_entropy": ("a loss that reads its logits once", 1),
+}
 
 
 def output_of(folder: Path, what: str, model: Model) -> Any:
@@ -112,7 +114,7 @@ class Part:
     least: float = 0  # seconds, as below
     seconds: float = 0
     limits: dict[str, float] = field(default_factory=dict)  # seconds, by what limits a kernel
-    fused: float = 0  # of the seconds, what fusions would save
+    fused: dict[str, float] = field(default_factory=dict)  # of the seconds, what a fusion would save
 
     @property
     def limit(self) -> str:
@@ -135,7 +137,10 @@ def parts_of(folder: Path, model: Model, card: Card) -> dict[str, Part]:
         entry = found.setdefault(part, Part())
         entry.least += calls * limits[limit]
         entry.seconds += calls * limits[limit] / share
-        entry.fused += FUSED.get(name, 0) * calls * limits[limit] / share
+        if name in FUSIONS:
+            fusion, saved = FUSIONS[name]
+            entry.fused[fusion] = (entry.fused.get(fusion, 0)
+                                   + saved * calls * limits[limit] / share)
         entry.limits[limit] = entry.limits.get(limit, 0) + calls * limits[limit]
     return found
 
@@ -147,7 +152,7 @@ def table_of(folder: Path, name: str, card_name: str) -> str:
     words = dict(word[2:].split("=") for word in model.words)
     length = int(words.get("training.seq_len", 1024))
     tokens = int(words["training.local_batch_size"]) * length
-    used = output_of(folder, "operations", model) * tokens / seconds / card.peak
+    used = output_of(folder, "operations", model) * tokens / card.peak  # seconds at the peak
     lines = [f"{name} on an {card_name}: {model.about}", "",
              "| part of a step | limited by | least, ms | by the model, ms | share of the step |",
              "| --- | --- | --: | --: | --: |"]
@@ -155,11 +160,12 @@ def table_of(folder: Path, name: str, card_name: str) -> str:
         lines.append(f"| {part} | {found.limit} | {1e3 * found.least:.2f} | "
                      f"{1e3 * found.seconds:.2f} | {100 * found.seconds / seconds:.0f} % |")
     least = sum(part.least for part in parts.values())
-    lines.append(f"| all: {tokens / seconds:,.0f} tokens/s, MFU {100 * used:.0f} % | | "
-                 f"{1e3 * least:.2f} | {1e3 * seconds:.2f} | 100 % |")
-    fused = sum(part.fused for part in parts.values())
-    lines.append(f"| of this, fusions would save at most | | | {1e3 * fused:.2f} | "
-                 f"{100 * fused / seconds:.1f} % |")
+    lines.append(f"| all: {tokens / seconds:,.0f} tokens/s, MFU {100 * used / seconds:.1f} %, at "
+                 f"the least times {100 * used / least:.0f} % | | {1e3 * least:.2f} | "
+                 f"{1e3 * seconds:.2f} | 100 % |")
+    for part in parts.values():
+        lines += [f"| saved at most by {fusion} | | | {1e3 * saved:.2f} | "
+                  f"{100 * saved / seconds:.1f} % |" for fusion, saved in part.fused.items()]
     return "\n".join(lines) + "\n"
 
 
