@@ -59,9 +59,9 @@ class Network : public nn::Module {
         "last", std::make_shared<nn::Linear>(nn::Linear::Options{.in = kWidth, .out = 1}));
   }
   /// Each layer is a unit. What is outside of them, `first` and `last`, belongs to the root.
-  static std::vector<nn::Module*> units_of(nn::Module& root) {
+  std::vector<nn::Module*> default_units() override {
     std::vector<nn::Module*> units;
-    for (const auto& layer : dynamic_cast<Network&>(root).layers_) units.push_back(layer.get());
+    for (const auto& layer : layers_) units.push_back(layer.get());
     return units;
   }
 
@@ -107,9 +107,7 @@ void train(ProcessGroup& group) {
   FSDP_CHECK(kMicroBatches % group.size() == 0, "{} ranks: use 1, 2 or 4, which divide {}",
              group.size(), kMicroBatches);
   Network model(3);
-  FullyShardOptions options;
-  options.wrap = Network::units_of;
-  auto sharded = fully_shard(model, borrowed(group), options);
+  auto sharded = fully_shard(model, borrowed(group));
   sharded->attach_optimizer([] { return std::make_shared<optim::AdamW>(optim::AdamW::Options()); });
   const optim::StepPlan plan{.micro_steps = kMicroBatches / group.size()};
   for (int step = 1; step <= 40; ++step) {

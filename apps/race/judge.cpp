@@ -43,7 +43,7 @@ report::ShortRun run_of(const nn::TransformerConfig& model, const paper::MemoryO
   run.before_sharding = [plan](nn::TransformerLM& made) { prepare(made, *plan); };
   run.after_sharding = [=](strategies::TrainedModel& trained) -> std::shared_ptr<void> {
     hold_scratch();
-    return std::make_shared<PlanExecutor>(*plan, dynamic_cast<ShardedModel&>(trained.gradients()));
+    return std::make_shared<PlanExecutor>(*plan, *trained.sharded());
   };
   return run;
 }

@@ -74,6 +74,7 @@ class TrainedModel {
   const optim::Recipe& recipe() const { return recipe_; }
   nn::TransformerLM& model() { return *model_; }
   optim::GradientEngine& gradients() { return *gradients_; }
+  ShardedModel* sharded() { return sharded_; }  ///< null unless with fsdp
   std::int64_t optimizer_steps() const { return optimizers_.front()->steps(); }
   void set_optimizer_steps(std::int64_t steps);
   ProcessGroup* group() const { return group_.get(); }  ///< null: alone

@@ -1,7 +1,7 @@
 #include "nn/key_value_cache.h"
 
 #include "base/check.h"
-#include "nn/transformer.h"
+#include "nn/layers.h"
 
 namespace fsdp::nn {
 
@@ -37,18 +37,12 @@ Variable KeyValues::attend(const Variable& q, const Variable& k, const Variable&
 }
 
 KeyValueCache::KeyValueCache(Module& model, std::int64_t capacity)
-    : model_(dynamic_cast<TransformerLM*>(&model)) {
-  if (model_ == nullptr) return;
-  layers_.assign(model_->blocks().size(), KeyValues(capacity));
-  for (std::size_t i = 0; i < layers_.size(); ++i) {
-    model_->blocks()[i]->attention().set_past(&layers_[i]);
-  }
+    : attention_(model.continuable_attention()), layers_(attention_.size(), KeyValues(capacity)) {
+  for (std::size_t i = 0; i < layers_.size(); ++i) attention_[i]->set_past(&layers_[i]);
 }
 
 KeyValueCache::~KeyValueCache() {
-  for (std::size_t i = 0; i < layers_.size(); ++i) {
-    model_->blocks()[i]->attention().set_past(nullptr);
-  }
+  for (Attention* attention : attention_) attention->set_past(nullptr);
 }
 
 void KeyValueCache::clear() {

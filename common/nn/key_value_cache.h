@@ -17,8 +17,6 @@
 
 namespace fsdp::nn {
 
-class TransformerLM;
-
 /// The keys and values of one attention layer: those of positions [0, length).
 class KeyValues {
  public:
@@ -41,8 +39,8 @@ class KeyValues {
 
 /// While it lives, each forward of the model continues the sequence of those before: it takes the
 /// tokens from position length() on, at most `capacity` in all, and gives their logits, with the
-/// bits of one forward of the whole sequence. Holds nothing of a model that is no TransformerLM, so
-/// its length() stays 0.
+/// bits of one forward of the whole sequence. Holds nothing of a model that cannot continue one
+/// (Module::continuable_attention()), so its length() stays 0.
 class KeyValueCache {
  public:
   /// `model` must outlive it, and have no other cache.
@@ -57,7 +55,7 @@ class KeyValueCache {
   void clear();
 
  private:
-  TransformerLM* model_;
+  std::vector<Attention*> attention_;
   std::vector<KeyValues> layers_;
 };
 

@@ -70,6 +70,14 @@ Module* Module::find(std::string_view path) {
   return nullptr;
 }
 
+std::vector<Module*> Module::default_units() {
+  std::vector<Module*> units;
+  for (const auto& child : children_) {
+    if (!child->named_parameters().empty()) units.push_back(child.get());
+  }
+  return units;
+}
+
 void Module::convert(DType dtype) {
   for (const NamedParameter& parameter : named_parameters()) {
     Variable variable = parameter.variable;

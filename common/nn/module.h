@@ -19,7 +19,9 @@
 
 namespace fsdp::nn {
 
+class Attention;
 class Module;
+struct TransformerConfig;
 
 using ModuleHook = std::function<void(Module&)>;
 
@@ -123,6 +125,16 @@ class Module {
   /// Fills this module's own buffers. If they are not allocated, it first allocates them on the
   /// current device. Call it when a meta model is allocated.
   virtual void initialize_buffers() {}
+
+  // ---------------------------------------------------------------- what a model says of itself
+  /// The parts that are units when it is sharded, if nobody says otherwise: here, the children that
+  /// have parameters. What is outside of them belongs to the root.
+  virtual std::vector<Module*> default_units();
+  /// Its attention layers, if it can continue a sequence of which they keep keys and values
+  /// (key_value_cache.h). None: it cannot.
+  virtual std::vector<Attention*> continuable_attention() { return {}; }
+  /// Of the Llama that this is, for its config.json. Null: it is another model.
+  virtual const TransformerConfig* llama_config() const { return nullptr; }
 
   // ----------------------------------------------------------------------------------- hooks
   // Named and ordered as in PyTorch. All return a handle for remove_hook().

@@ -62,6 +62,20 @@ TransformerLM::TransformerLM(const TransformerConfig& config) : config_(config) 
   if (Context::current().device().type != DeviceType::meta) rotary_->initialize_buffers();
 }
 
+std::vector<Module*> TransformerLM::default_units() {
+  std::vector<Module*> units;
+  if (!config_.tie_word_embeddings) units.push_back(embedding_.get());
+  for (const auto& block : blocks_) units.push_back(block.get());
+  if (!config_.tie_word_embeddings) units.push_back(head_.get());
+  return units;
+}
+
+std::vector<Attention*> TransformerLM::continuable_attention() {
+  std::vector<Attention*> layers;
+  for (const auto& block : blocks_) layers.push_back(&block->attention());
+  return layers;
+}
+
 Variable TransformerLM::forward(const Variable& tokens) {
   const std::int64_t past = blocks_.front()->attention().past_length();
   FSDP_CHECK(

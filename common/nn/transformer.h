@@ -39,6 +39,11 @@ class TransformerLM : public Module {
   Module& embedding() { return *embedding_; }
   const std::vector<std::shared_ptr<Block>>& blocks() const { return blocks_; }
   Module& head() { return *head_; }
+  /// Embedding, blocks, head. With tied embeddings the blocks only: the root has the others, since
+  /// a parameter belongs to one unit.
+  std::vector<Module*> default_units() override;
+  std::vector<Attention*> continuable_attention() override;
+  const TransformerConfig* llama_config() const override { return &config_; }
 
  protected:
   Variable forward(const Variable& tokens) override;

@@ -6,7 +6,6 @@
 
 #include "base/check.h"
 #include "base/todo.h"
-#include "nn/transformer.h"
 #include "task7_integration/composition.h"
 #include "task7_integration/mesh_model.h"
 #include "tensor/ops.h"
@@ -41,19 +40,8 @@ void fully_shard(nn::Module& module) {
 }
 
 std::vector<nn::Module*> default_wrap_policy(nn::Module& root) {
-  std::vector<nn::Module*> modules = marked_in(root);
-  if (!modules.empty()) return modules;
-  if (auto* transformer = dynamic_cast<nn::TransformerLM*>(&root)) {
-    const bool tied = transformer->config().tie_word_embeddings;
-    if (!tied) modules.push_back(&transformer->embedding());
-    for (const auto& block : transformer->blocks()) modules.push_back(block.get());
-    if (!tied) modules.push_back(&transformer->head());
-    return modules;
-  }
-  for (const auto& child : root.children()) {
-    if (!child->named_parameters().empty()) modules.push_back(child.get());
-  }
-  return modules;
+  std::vector<nn::Module*> marked = marked_in(root);
+  return marked.empty() ? root.default_units() : marked;
 }
 
 // SOLUTION 7.1:

@@ -27,9 +27,10 @@ namespace fsdp {
 using WrapPolicy = std::function<std::vector<nn::Module*>(nn::Module& root)>;
 
 /// The default: the modules that fully_shard(module) was called for, in registration order. If it
-/// was called for none, then for a TransformerLM the embedding, every block, the head (final norm
-/// and lm_head), in that order. With tied embeddings: the blocks only; the root has embedding, norm
-/// and head. For any other module: its children that have parameters.
+/// was called for none, then root.default_units(). Of a TransformerLM these are the embedding,
+/// every block and the head (final norm and lm_head), in that order. With tied embeddings they are
+/// the blocks only; the root has embedding, norm and head. Of any other module they are those of
+/// its children that have parameters, unless it names others.
 std::vector<nn::Module*> default_wrap_policy(nn::Module& root);
 
 struct FullyShardOptions {

@@ -5,7 +5,6 @@
 #include "base/check.h"
 #include "base/todo.h"
 #include "io/hf_folder.h"
-#include "nn/transformer.h"
 #include "task7_integration/integration.h"
 #include "tensor/cast.h"
 
@@ -60,8 +59,8 @@ void ShardedModel::save_full(const std::filesystem::path& folder) {
   });
   if (writer != nullptr) {
     writer->finish();
-    if (const auto* transformer = dynamic_cast<nn::TransformerLM*>(&root_)) {
-      io::write_text_atomically(temporary / "config.json", io::to_hf_config(transformer->config()));
+    if (const nn::TransformerConfig* config = root_.llama_config()) {
+      io::write_text_atomically(temporary / "config.json", io::to_hf_config(*config));
     }
     io::publish_folder(temporary, folder);
   }

@@ -160,7 +160,7 @@ def table_of(folder: Path, name: str, card_name: str) -> str:
         lines.append(f"| {part} | {found.limit} | {1e3 * found.least:.2f} | "
                      f"{1e3 * found.seconds:.2f} | {100 * found.seconds / seconds:.0f} % |")
     least = sum(part.least for part in parts.values())
-    lines.append(f"| all: {tokens / seconds:,.0f} tokens/s, MFU {100 * used / seconds:.1f} %, at "
+    lines.append(f"| all: {tokens / seconds:,.0f} tokens/s, MFU {100 * used / seconds:.1f} %, by "
                  f"the least times {100 * used / least:.0f} % | | {1e3 * least:.2f} | "
                  f"{1e3 * seconds:.2f} | 100 % |")
     for part in parts.values():
