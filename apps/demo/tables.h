@@ -1,4 +1,5 @@
 /// @file
+/// @ingroup demo
 /// The demo's tables.
 #pragma once
 

@@ -1,4 +1,5 @@
 /// @file
+/// @ingroup report
 /// A run as Chrome-trace JSON: what chrome://tracing and Perfetto open.
 #pragma once
 

@@ -1,4 +1,5 @@
 /// @file
+/// @ingroup report
 /// What the figures have in common: a title, a time axis, a legend.
 #pragma once
 

@@ -1,4 +1,5 @@
 /// @file
+/// @ingroup report
 /// A run as still figures for the book: SVG files that stand alone. With a virtual clock the bytes
 /// of a figure are the same every time, so that a test can tell whether it is up to date.
 #pragma once

@@ -1,4 +1,5 @@
 /// @file
+/// @ingroup report
 /// A run as one page that needs nothing else: no server, no other file, no network.
 #pragma once
 

@@ -1,4 +1,5 @@
 /// @file
+/// @ingroup report
 /// Memory over time, from the log of a rank.
 #pragma once
 

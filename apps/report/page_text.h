@@ -1,4 +1,5 @@
 /// @file
+/// @ingroup report
 /// The parts of the page, carried in the library (apps/report/page/, by CMake).
 #pragma once
 

@@ -1,4 +1,5 @@
 /// @file
+/// @ingroup report
 /// The one list of colors: figures and pages look alike.
 #pragma once
 

@@ -1,4 +1,5 @@
 /// @file
+/// @ingroup report
 /// A rank's record as text, which can be sent to another process.
 #pragma once
 

@@ -1,4 +1,5 @@
 /// @file
+/// @ingroup report
 /// What a run leaves to be drawn: of every rank its events and its memory log, with times.
 #pragma once
 

@@ -1,4 +1,5 @@
 /// @file
+/// @ingroup report
 /// Writes SVG. Coordinates are whole tenths of a pixel: a figure is the same from every compiler.
 #pragma once
 

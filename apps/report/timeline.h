@@ -1,4 +1,5 @@
 /// @file
+/// @ingroup report
 /// Events as bars: what each stream of a rank did, from when to when.
 #pragma once
 

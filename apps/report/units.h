@@ -1,4 +1,5 @@
 /// @file
+/// @ingroup report
 /// Numbers with units, for axes and labels. Whole numbers throughout: the text of a figure must not
 /// depend on a compiler.
 #pragma once

@@ -1,5 +1,5 @@
 /// @file
-/// @ingroup train
+/// @ingroup strategies
 /// The files of a model that is trained: checkpoints, and folders of Hugging Face's. Written once
 /// for all strategies. All ranks call each of these.
 #pragma once

@@ -1,5 +1,5 @@
 /// @file
-/// @ingroup train
+/// @ingroup strategies
 /// A model that is trained: whole in one process, whole on every rank, or in shards. Who trains it
 /// does not know which.
 #pragma once

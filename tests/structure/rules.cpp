@@ -113,15 +113,20 @@ Violations conditional_compilation(const std::vector<File>& files) {
   return found;
 }
 
-Violations header_heads(const std::vector<File>& files) {
+Violations header_heads(const std::vector<File>& files, const File& groups) {
   Violations found;
   for (const File& file : files) {
     if (!file.path.ends_with(".h")) continue;
     if (!any_line_contains(file, "#pragma once")) found.push_back(file.path + ": no #pragma once");
-    if (!is_below(file, "common/") && !is_below(file, "tasks/")) continue;
-    const std::string group = "@ingroup " + group_of(file.path);
+    if (is_below(file, "tests/")) continue;
+    const std::string group = group_of(file.path);
     if (!any_line_contains(file, "@file")) found.push_back(file.path + ": no @file");
-    if (!any_line_contains(file, group)) found.push_back(file.path + ": no " + group);
+    if (!any_line_contains(file, "@ingroup " + group)) {
+      found.push_back(file.path + ": no @ingroup " + group);
+    }
+    if (!any_line_contains(groups, "@defgroup " + group + " ")) {
+      found.push_back(groups.path + ": no @defgroup " + group);
+    }
   }
   return found;
 }

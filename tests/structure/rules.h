@@ -13,7 +13,8 @@ namespace structure {
 using Violations = std::vector<std::string>;
 
 /// A file includes its own folder and lower floors, never higher ones and never a sibling on the
-/// same floor. Task k sees `common` and the tasks up to k; apps see both; only tests see tests.
+/// same floor. Task k sees `common` and the tasks up to k; apps see both, and of the other rooms of
+/// apps those that a table names; only tests see tests.
 /// Nobody includes a .cpp file, and a quoted name is always a file of this project. `apps/paper`
 /// reaches no memory, thread, tape or file, not even through others.
 Violations floor_violations(const std::vector<File>& files);
@@ -28,9 +29,9 @@ Violations wide_lines(const std::vector<File>& files, std::size_t limit);
 /// by which files CMake compiles.
 Violations conditional_compilation(const std::vector<File>& files);
 
-/// Headers use `#pragma once`, and those of `common` and `tasks` say `@file` and `@ingroup` with
-/// their own folder's group.
-Violations header_heads(const std::vector<File>& files);
+/// Headers use `#pragma once`, and all but those of `tests` say `@file` and `@ingroup` with their
+/// own folder's group, which `groups` defines.
+Violations header_heads(const std::vector<File>& files, const File& groups);
 
 /// A source of the product that has a header of its name includes that first: so whatever compiles
 /// it shows that the header includes what it needs.

@@ -12,7 +12,7 @@ std::vector<File> empty_house() {
        {"common/base/a.h", "common/device/a.h", "common/tensor/a.h", "common/autograd/a.h",
         "common/comm/a.h", "common/nn/a.h", "common/optim/a.h", "common/parallel/a.h",
         "tasks/task1_one/a.h", "tasks/task2_two/a.h", "tasks/task3_three/a.h", "apps/train/a.h",
-        "tests/support/a.h"}) {
+        "apps/strategies/a.h", "tests/support/a.h"}) {
     files.push_back(file_from_text(path, ""));
   }
   return files;
@@ -36,7 +36,9 @@ TEST_CASE("floors: the allowed directions", "[structure]") {
                 "#include \"task2_two/a.h\"\n#include \"task1_one/a.h\"\n"
                 "#include \"parallel/a.h\"\n")
             .empty());
-  CHECK(verdict("apps/train/b.cpp", "#include \"a.h\"\n#include \"task3_three/a.h\"\n").empty());
+  CHECK(verdict("apps/train/b.cpp",
+                "#include \"a.h\"\n#include \"task3_three/a.h\"\n#include \"strategies/a.h\"\n")
+            .empty());
   CHECK(verdict("tests/task1/b.cpp", "#include \"support/a.h\"\n#include \"base/a.h\"\n").empty());
 }
 
@@ -60,7 +62,11 @@ TEST_CASE("floors: every forbidden direction is refused", "[structure]") {
       {"common/parallel/b.cpp", "\"task1_one/a.h\""},  // the library does not know the tasks
       {"tasks/task2_two/b.h", "\"task3_three/a.h\""},  // a task does not know a later one
       {"solutions/task1_one/b.cpp", "\"task2_two/a.h\""},
-      {"tasks/task1_one/b.h", "\"train/a.h\""},  // nobody includes an app
+      {"tasks/task1_one/b.h", "\"train/a.h\""},  // no task includes an app
+      {"common/nn/b.h", "\"train/a.h\""},        // nor does the library
+      {"apps/strategies/b.h", "\"train/a.h\""},  // programs stand above what they share
+      {"apps/paper/b.h", "\"strategies/a.h\""},  // a step on paper is no run of one
+      {"apps/hall/b.h", "\"base/a.h\""},         // a room that is in no table
       {"apps/train/b.cpp", "\"support/a.h\""},   // nobody but tests includes tests
       {"common/base/b.h", "<device/a.h>"},       // angle brackets are no way around
       {"common/base/b.h", "\"../device/a.h\""},  // nor are dots
@@ -114,11 +120,18 @@ TEST_CASE("conditional compilation", "[structure]") {
 }
 
 TEST_CASE("the heads of headers", "[structure]") {
+  const File groups = file_from_text("docs/groups.dox",
+                                     "/// @defgroup task3 Three\n/// @defgroup train Programs\n");
+  const auto verdict = [&](const std::string& path, const std::string& text) {
+    return header_heads({file_from_text(path, text)}, groups);
+  };
   const std::string head = "/// @file\n/// @ingroup task3\n#pragma once\n";
-  CHECK(header_heads({file_from_text("tasks/task3_forward/a.h", head)}).empty());
-  CHECK(header_heads({file_from_text("tasks/task4_backward/a.h", head)}) ==
-        Violations{"tasks/task4_backward/a.h: no @ingroup task4"});
-  CHECK(header_heads({file_from_text("common/nn/a.h", "")}).size() == 3);
+  CHECK(verdict("tasks/task3_forward/a.h", head).empty());
+  CHECK(verdict("apps/train/a.h", head) == Violations{"apps/train/a.h: no @ingroup train"});
+  CHECK(verdict("apps/tr/a.h", "/// @file\n/// @ingroup tr\n#pragma once\n") ==
+        Violations{"docs/groups.dox: no @defgroup tr"});
+  CHECK(verdict("tests/support/a.h", "#pragma once\n").empty());
+  CHECK(verdict("common/task3/a.h", "").size() == 3);
 }
 
 TEST_CASE("a header stands first in the source of its name", "[structure]") {

@@ -1,4 +1,5 @@
 /// @file
+/// @ingroup report
 /// The figures of the book (writeup/figures), from runs on a modeled machine.
 #pragma once
 

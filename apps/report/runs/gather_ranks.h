@@ -1,4 +1,5 @@
 /// @file
+/// @ingroup report
 /// The records of ranks that are processes, brought to the one that writes.
 #pragma once
 

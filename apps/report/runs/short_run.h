@@ -1,4 +1,5 @@
 /// @file
+/// @ingroup report
 /// A short training, recorded: on the fake device with a virtual clock, where every picture is the
 /// same every time, or for real, with ranks as threads.
 #pragma once

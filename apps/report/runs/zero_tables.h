@@ -1,4 +1,5 @@
 /// @file
+/// @ingroup report
 /// Tables of ZeRO-1 and ZeRO-2 on a modeled machine: what they cost and save beside DDP and FSDP.
 #pragma once
 
