@@ -137,12 +137,12 @@ class ProcessGroup {
   int rank() const { return rank_; }
   int size() const { return size_; }
 
-  /// In a mesh (task 8), this group is one of several replicas. Then these are the ranks that hold
-  /// the same as this one, one in each replica. Otherwise null.
+  /// If several groups of this size each hold everything once (comm/replicas.h), the ranks that
+  /// hold the same as this one: one of each group, itself among them. Otherwise null.
   const std::shared_ptr<ProcessGroup>& replicas() const { return replicas_; }
   using MakeReplicaSum = std::function<std::shared_ptr<ReplicaSum>(std::shared_ptr<ProcessGroup>)>;
-  /// Makes this group one of several replicas. `make_sum` is called with `replicas`, once for every
-  /// model that is sharded over this group.
+  /// Declares this group to be one of several replicas; its collectives stay the same. Each model
+  /// that is sharded over it calls make_replica_sum() once, which calls `make_sum(replicas)`.
   void set_replicas(std::shared_ptr<ProcessGroup> replicas, MakeReplicaSum make_sum);
   /// What sums the reduced shards of one model over the replicas. Null if there are none.
   std::shared_ptr<ReplicaSum> make_replica_sum() const;
