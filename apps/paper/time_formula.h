@@ -28,10 +28,10 @@ namespace fsdp::paper {
 ///
 /// and the bus one copy after the other, 4·n_k in and g·n_k out (offload). A collective or a copy
 /// begins when it is issued or when its stream is free, whichever is later; waiting joins the
-/// streams. For K equal units with one unit ahead that gives, with f, b, g, r of a unit,
+/// streams. For K equal units with one unit ahead that gives, with f, b, g, ρ of a unit,
 ///
 ///     forward    g + (K − 1)·max(f, g) + f
-///     backward   max(b, g) + (K − 2)·max(b, g + r) + max(b, r) + r
+///     backward   max(b, g) + (K − 2)·max(b, g + ρ) + max(b, ρ) + ρ
 ///
 /// The norm on a fake device is zero, so that the clip is computed and never scales.
 ///

@@ -12,7 +12,7 @@ constexpr optim::Offload kParams{.params = true};
 constexpr optim::Offload kAll{.params = true, .grads = true};
 constexpr double kShardBytes = 128;  // 4·n, of a unit at W = 2
 
-/// f = 1024, b = 2048, g = r = 256, and a bus on which a copy takes `copy` picoseconds.
+/// f = 1024, b = 2048, g = ρ = 256, and a bus on which a copy takes `copy` picoseconds.
 TimedCase bus(double copy, optim::Offload offload, int depth = 1) {
   TimedCase timed;
   timed.units = 6;
@@ -45,23 +45,23 @@ TEST_CASE("Forward hides the copies if h + g <= f, and not a picosecond more") {
   }
 }
 
-TEST_CASE("Backward hides the copies if max(r, d + h) + g <= b, and not a picosecond more") {
+TEST_CASE("Backward hides the copies if max(rho, h_g + h) + g <= b, and not a picosecond more") {
   const std::int64_t b = 2048, last = 896;  // 2·896 + 256 = b
   const auto time = [](std::int64_t copy) {
     return time_iteration(bus(static_cast<double>(copy), kAll)).backward;
   };
   for (const std::int64_t copy : {std::int64_t{100}, last - 1, last}) {
-    const std::int64_t r = 256, d = copy;
-    CHECK(time(copy) == 6 * b + std::max(r, d) + d);  // only the last copies are waited for
+    const std::int64_t rho = 256, h_g = copy;
+    CHECK(time(copy) == 6 * b + std::max(rho, h_g) + h_g);  // only the last copies are waited for
   }
-  const std::int64_t d = last + 1;
-  CHECK(time(d) > 6 * b + d + d);
-  CHECK(time(d) == play(costs_of(bus(static_cast<double>(d), kAll))).backward);
+  const std::int64_t h_g = last + 1;
+  CHECK(time(h_g) > 6 * b + h_g + h_g);
+  CHECK(time(h_g) == play(costs_of(bus(static_cast<double>(h_g), kAll))).backward);
 }
 
 TEST_CASE("Without offload of gradients their sums are copied at the end, all in a row") {
-  const std::int64_t b = 2048, r = 256, h = 700;
-  CHECK(time_iteration(bus(h, kParams)).backward == 6 * b + r + 6 * h);
+  const std::int64_t b = 2048, rho = 256, h = 700;
+  CHECK(time_iteration(bus(h, kParams)).backward == 6 * b + rho + 6 * h);
 }
 
 // Two units ahead, the copy of one goes on beside the gather of the other.

@@ -17,7 +17,7 @@ struct TimedCase {
   double ps_per_flop = 1;
   std::int64_t alpha_ps = 0;
   double link_ps_per_byte = 0;
-  /// A reduction carries this many times the bytes of a gather, so that r may differ from g.
+  /// A reduction carries this many times the bytes of a gather, so that ρ may differ from g.
   int reduce_factor = 1;
   int depth = 1;
   int limit = 0;
@@ -29,8 +29,8 @@ struct TimedCase {
   double bus_ps_per_byte = 0;
 };
 
-/// What the units of that case cost: f = 2·R·d², b = 2f (two products), g = r = (W-1)·(α +
-/// 4·n·link), and with offload h = 4·n·bus; d = h if gradients are offloaded too.
+/// What the units of that case cost: f = 2·R·d², b = 2f (two products), g = ρ = (W-1)·(α +
+/// 4·n·link), and with offload h = 4·n·bus; h_g = h if gradients are offloaded too.
 ScheduleCase costs_of(const TimedCase& timed);
 
 /// The virtual time of iteration number `iteration` (0 = the first, which knows no order yet), of

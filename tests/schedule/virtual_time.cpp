@@ -16,9 +16,9 @@ TimedCase link(double ps_per_byte) {
   return timed;
 }
 
-const TimedCase kComputeBound = link(2);         // g = r = f / 4
-const TimedCase kBalanced = link(8);             // g = r = f, b = g + r
-const TimedCase kBetween = link(12);             // f < g < b < g + r
+const TimedCase kComputeBound = link(2);         // g = ρ = f / 4
+const TimedCase kBalanced = link(8);             // g = ρ = f, b = g + ρ
+const TimedCase kBetween = link(12);             // f < g < b < g + ρ
 const TimedCase kCommunicationBound = link(40);  // g = 5f
 
 void check_times(const ScheduleTimes& seen, const ScheduleTimes& expected) {
@@ -95,7 +95,7 @@ TEST_CASE("At the balanced point overlap nearly halves the time of 48 units") {
   const std::int64_t overlapped = time_iteration(timed).total();
   timed.depth = 0;
   const std::int64_t serial = time_iteration(timed).total();
-  CHECK(serial == 287 * f);      // K(g+f) + K·b + (K-1)(g+r) + r
+  CHECK(serial == 287 * f);      // K(g+f) + K·b + (K-1)(g+ρ) + ρ
   CHECK(overlapped == 146 * f);  // 1.97 times less
   CHECK(static_cast<double>(serial) >= 1.9 * static_cast<double>(overlapped));
 }
@@ -107,8 +107,8 @@ TEST_CASE("Parameters kept until backward are gathered once") {
   timed.reshard = ReshardAfterForward::never();
   const ScheduleCase costs = costs_of(timed);
   const std::int64_t b = costs.backward;
-  const std::int64_t r = costs.reduce;
-  check_times(time_iteration(timed), {play(costs).forward, b + 5 * std::max(b, r) + r});
+  const std::int64_t rho = costs.reduce;
+  check_times(time_iteration(timed), {play(costs).forward, b + 5 * std::max(b, rho) + rho});
 }
 
 TEST_CASE("Parameters kept within pairs of ranks are gathered from one neighbor in backward") {
@@ -143,9 +143,9 @@ TEST_CASE("A checkpoint around a unit computes the same, and waits for one more 
   timed.depth = 0;
   timed.checkpoints_around = true;
   const ScheduleCase costs = costs_of(timed);
-  const std::int64_t f = costs.forward, g = costs.gather, r = costs.reduce, k = timed.units;
+  const std::int64_t f = costs.forward, g = costs.gather, rho = costs.reduce, k = timed.units;
   // Nothing is hidden but reductions, behind the next unit: it gathers twice, which queues behind
   // them. The last unit is gathered once, and kept from its second forward on.
-  const std::int64_t backward = (g + 3 * f) + (k - 1) * (r + 2 * g + 3 * f) + r;
+  const std::int64_t backward = (g + 3 * f) + (k - 1) * (rho + 2 * g + 3 * f) + rho;
   check_times(time_iteration(timed), {k * (g + f), backward});
 }

@@ -95,9 +95,9 @@ ScheduleTimes play(const ScheduleCase& times) {
 }
 
 ScheduleTimes formula(const ScheduleCase& times) {
-  const auto& [units, f, b, g, r, depth, limit, in, out] = times;
+  const auto& [units, f, b, g, rho, depth, limit, in, out] = times;
   return {g + (units - 1) * std::max(f, g) + f,
-          std::max(b, g) + (units - 2) * std::max(b, g + r) + std::max(b, r) + r};
+          std::max(b, g) + (units - 2) * std::max(b, g + rho) + std::max(b, rho) + rho};
 }
 
 }  // namespace fsdp::testing

@@ -13,11 +13,11 @@ struct ScheduleCase {
   std::int64_t forward = 0;   ///< f: computation of a unit
   std::int64_t backward = 0;  ///< b
   std::int64_t gather = 0;    ///< g: all-gather of a unit
-  std::int64_t reduce = 0;    ///< r: reduce-scatter of a unit
+  std::int64_t reduce = 0;    ///< ρ: reduce-scatter of a unit
   int depth = 1;              ///< units gathered ahead
   int limit = 0;              ///< gathers started and not waited for; 0 = depth
   std::int64_t copy_in = 0;   ///< h: copy of a unit's shard to the device, before its gather
-  std::int64_t copy_out = 0;  ///< d: copy of its gradient shard to the host; 0 = none
+  std::int64_t copy_out = 0;  ///< h_g: copy of its gradient shard to the host; 0 = none
 };
 
 struct ScheduleTimes {
@@ -34,7 +34,7 @@ ScheduleTimes play(const ScheduleCase& times);
 
 /// The closed form for depth 1 and K >= 2 (DESIGN §10):
 ///   forward   g + (K-1)·max(f, g) + f
-///   backward  max(b, g) + (K-2)·max(b, g + r) + max(b, r) + r
+///   backward  max(b, g) + (K-2)·max(b, g + ρ) + max(b, ρ) + ρ
 ScheduleTimes formula(const ScheduleCase& times);
 
 }  // namespace fsdp::testing
