@@ -43,7 +43,7 @@ _LEFT_OUT = [
     r"|machine|kept|linking|precompiled|side_by_side|autolab|autograder)\.py",
     r"apps/course/(gradescope|autolab)_image/.*", r"tests/structure/.*", r"\.ci/.*",
     r"docs/(instructors|syllabus)\.md", r"docs/board/.*",
-    r"tests/cuda_on_host/.*", r"tests/support/cuda_on_card/.*", r"tests/cuda(_fsdp|_train)?/.*",
+    r"tests/cuda_stand_in/.*", r"tests/support/cuda_on_card/.*", r"tests/cuda(_fsdp|_train)?/.*",
     r"tests/mpi/(cuda_.*|cards\.py)", r"tests/race/(hostile/.*|.*\.py)",
     r"\.git(?!(ignore|attributes)$).*",
     r"build/.*", r".*\.kept-[0-9]+",

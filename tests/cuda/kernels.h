@@ -3,7 +3,7 @@
 /// the CPU.
 #pragma once
 
-#include "cuda_on_host/plans.h"
+#include "cuda_stand_in/plans.h"
 #include "tensor/ops.h"
 
 #include <algorithm>

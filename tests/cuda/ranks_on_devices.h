@@ -3,7 +3,7 @@
 #pragma once
 
 #include "comm/world.h"
-#include "cuda_on_host/plans.h"
+#include "cuda_stand_in/plans.h"
 
 #include <cuda_runtime.h>
 

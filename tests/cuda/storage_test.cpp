@@ -1,6 +1,6 @@
 // Storages, copies to the host, and the classic mistakes with streams.
 #include "cuda/on_device.h"
-#include "cuda_on_host/last_words.h"
+#include "cuda_stand_in/last_words.h"
 #include "tensor/cast.h"
 #include "tensor/host_copy.h"
 #include "tensor/tree_sum.h"

@@ -1,6 +1,6 @@
 // The bytes of a CUDA device. On the device `fake` the same code runs, its sizes rounded up alike;
 // and without rounding, `fake` holds what the formula says (tests/memory).
-#include "cuda_on_host/plans.h"
+#include "cuda_stand_in/plans.h"
 #include "memory/real_training.h"
 
 #include <cstdint>

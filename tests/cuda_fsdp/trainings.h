@@ -2,7 +2,7 @@
 /// Trainings whose ranks share one device of the stand-in.
 #pragma once
 
-#include "cuda_on_host/plans.h"
+#include "cuda_stand_in/plans.h"
 #include "support/training.h"
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // How many kernels a step launches, counted by the stand-in: the numbers in docs/gpu.md.
-#include "cuda_on_host/plans.h"
+#include "cuda_stand_in/plans.h"
 #include "support/catch.h"
 #include "train/trainer.h"
 

@@ -1,6 +1,6 @@
 // Trainings with training.device cuda, as unshard-train runs them, on cards of the stand-in.
 #include "comm/gather_texts.h"
-#include "cuda_on_host/plans.h"
+#include "cuda_stand_in/plans.h"
 #include "estimate/device_bound.h"
 #include "estimate/estimate.h"
 #include "support/temporary_folder.h"

@@ -2,7 +2,7 @@
 // threads: NCCL adds in the same order there.
 #include "comm/processes/job.h"
 #include "comm/world.h"
-#include "cuda_on_host/plans.h"
+#include "cuda_stand_in/plans.h"
 #include "estimate/device_bound.h"
 #include "train/memory_check.h"
 #include "train/some_text.h"

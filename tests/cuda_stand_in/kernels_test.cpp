@@ -1,8 +1,8 @@
 // Correct kernels give the same bits in every order of threads; each classic mistake is found in
 // all.
-#include "cuda_on_host/mistakes.h"
-#include "cuda_on_host/plans.h"
-#include "cuda_on_host/samples.h"
+#include "cuda_stand_in/mistakes.h"
+#include "cuda_stand_in/plans.h"
+#include "cuda_stand_in/samples.h"
 
 #include <numeric>
 

@@ -1,6 +1,6 @@
-#include "cuda_on_host/mistakes.h"
+#include "cuda_stand_in/mistakes.h"
 
-#include "cuda_on_host/device_checks.h"
+#include "cuda_stand_in/device_checks.h"
 #include "device/cuda/warp_instructions.h"
 
 extern __shared__ __align__(16) unsigned char dynamic_shared_memory[];

@@ -1,8 +1,8 @@
 // 16-bit floats, tiles of a warp, and cuBLASLt.
-#include "cuda_on_host/products.h"
+#include "cuda_stand_in/products.h"
 
 #include "base/half_floats.h"
-#include "cuda_on_host/plans.h"
+#include "cuda_stand_in/plans.h"
 
 #include <bit>
 #include <cmath>

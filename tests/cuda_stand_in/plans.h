@@ -3,7 +3,7 @@
 /// tests go through fewer plans, or through the one that the variable CUDA_ON_HOST names.
 #pragma once
 
-#include "cuda_on_host/device_checks.h"
+#include "cuda_stand_in/device_checks.h"
 #include "support/catch.h"
 #include "support/cuda_on_host/environment.h"
 #include "support/cuda_on_host/misuse.h"

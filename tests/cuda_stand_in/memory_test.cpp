@@ -1,7 +1,7 @@
 // Device memory: where it begins and ends in space and in time, and who may touch it.
-#include "cuda_on_host/last_words.h"
-#include "cuda_on_host/mistakes.h"
-#include "cuda_on_host/plans.h"
+#include "cuda_stand_in/last_words.h"
+#include "cuda_stand_in/mistakes.h"
+#include "cuda_stand_in/plans.h"
 
 #include <cmath>
 #include <csignal>

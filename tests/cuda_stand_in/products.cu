@@ -1,6 +1,6 @@
-#include "cuda_on_host/products.h"
+#include "cuda_stand_in/products.h"
 
-#include "cuda_on_host/device_checks.h"
+#include "cuda_stand_in/device_checks.h"
 #include "device/cuda/warp_instructions.h"
 
 #include <cublasLt.h>

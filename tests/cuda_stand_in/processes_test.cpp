@@ -1,8 +1,8 @@
 // NCCL between processes: rank 0 is this one, and the others are this program started again, which
 // then runs the test case "a rank that is a process" alone.
-#include "cuda_on_host/plans.h"
-#include "cuda_on_host/rank_values.h"
-#include "cuda_on_host/ranks.h"
+#include "cuda_stand_in/plans.h"
+#include "cuda_stand_in/rank_values.h"
+#include "cuda_stand_in/ranks.h"
 
 #include <fcntl.h>
 #include <nccl.h>

@@ -1,7 +1,7 @@
 // The plan of programs that have no Session.
 #include "support/cuda_on_host/environment.h"
 #include "base/check.h"
-#include "cuda_on_host/plans.h"
+#include "cuda_stand_in/plans.h"
 
 #include <cstdlib>
 

@@ -1,8 +1,8 @@
 // NCCL between threads of this process.
-#include "cuda_on_host/mistakes.h"
-#include "cuda_on_host/plans.h"
-#include "cuda_on_host/rank_values.h"
-#include "cuda_on_host/ranks.h"
+#include "cuda_stand_in/mistakes.h"
+#include "cuda_stand_in/plans.h"
+#include "cuda_stand_in/rank_values.h"
+#include "cuda_stand_in/ranks.h"
 
 #include <cstdlib>
 #include <string_view>

@@ -1,8 +1,8 @@
 // Streams, events and waits. A missing edge is found in every mode, whether or not the values
 // differ.
-#include "cuda_on_host/mistakes.h"
-#include "cuda_on_host/plans.h"
-#include "cuda_on_host/samples.h"
+#include "cuda_stand_in/mistakes.h"
+#include "cuda_stand_in/plans.h"
+#include "cuda_stand_in/samples.h"
 
 using mistakes::increment;
 

@@ -1,6 +1,6 @@
-#include "cuda_on_host/samples.h"
+#include "cuda_stand_in/samples.h"
 
-#include "cuda_on_host/device_checks.h"
+#include "cuda_stand_in/device_checks.h"
 
 extern __shared__ __align__(16) unsigned char dynamic_shared_memory[];
 

@@ -1,6 +1,6 @@
-#include "cuda_on_host/ranks.h"
+#include "cuda_stand_in/ranks.h"
 
-#include "cuda_on_host/device_checks.h"
+#include "cuda_stand_in/device_checks.h"
 
 void check(ncclResult_t result) {
   if (result != ncclSuccess) throw std::runtime_error(ncclGetErrorString(result));
