@@ -13,7 +13,7 @@ namespace fsdp {
 
 /// The sum of reduced shards over the replicas of a mesh, overlapped with what is computed
 /// meanwhile. One model has one. Task 8 implements it; task 4 calls it, through
-/// parallel::ShardSums.
+/// optim::ShardSums.
 class ReplicaSum {
  public:
   virtual ~ReplicaSum() = default;

@@ -10,7 +10,7 @@
 namespace fsdp::parallel {
 
 Bucket::Bucket(const std::string& engine, std::size_t index, DType its_dtype,
-               const SumsOffload& to_host)
+               const optim::SumsOffload& to_host)
     : name(fmt::format("bucket{}", index)),
       dtype(its_dtype),
       memory(std::make_shared<const Owner>(Owner{"", engine + " " + name})),

@@ -6,9 +6,9 @@
 
 #include "autograd/variable.h"
 #include "comm/process_group.h"
+#include "optim/shard_sums.h"
 #include "optim/step_plan.h"
 #include "parallel/partition.h"
-#include "parallel/shard_sums.h"
 #include "tensor/tree_sum.h"
 
 #include <cstddef>
@@ -35,7 +35,7 @@ struct Bucket {
 
   /// Its bytes are counted as those of "`engine` bucket`index`".
   Bucket(const std::string& engine, std::size_t index, DType its_dtype,
-         const SumsOffload& to_host = {});
+         const optim::SumsOffload& to_host = {});
   void take(const Slot& slot, const Tensor& whole);  ///< copies the slot's part of it into the leaf
   void fill_with_zeros(const Slot& slot, Device device);
   void cast_leaf(DType to);  ///< recast()
@@ -48,7 +48,7 @@ struct Bucket {
   std::size_t missing = 0;        // slots whose gradient is not there yet
   Tensor leaf;                    // (numel) of this micro-step, or in flight; undefined = none
   TreeAccumulator micro_batches;  // of this rank, since the last reduction
-  ShardSums reductions;           // of this step, over all ranks
+  optim::ShardSums reductions;    // of this step, over all ranks
   Work work;
 
  private:

@@ -74,7 +74,7 @@ Zero2Gradients::Zero2Gradients(const std::vector<std::pair<std::string, Variable
                      .options = options_,
                      .queue{parameters, [this](std::size_t parameter) { impl_->take(parameter); },
                             [this](Bucket& bucket) { impl_->reduce(bucket); }}}) {
-  const SumsOffload to_host{offload_, std::make_shared<HostCopies>()};
+  const optim::SumsOffload to_host{offload_, std::make_shared<optim::HostCopies>()};
   BucketQueue& queue = impl_->queue;
   for (const std::vector<OwnedSlice>& slices : reduce_groups()) {
     const DType dtype = parameters_[slices.front().parameter].reduce_dtype;

@@ -22,8 +22,8 @@ GradientReducer::UnitGradients::UnitGradients(GradientReducer& its_reducer, Shar
     flats.push_back(
         {flat.get(),
          TreeAccumulator(MemoryKind::unsharded_grad, owner),
-         parallel::ShardSums(TreeAccumulator(MemoryKind::sharded_grad, owner), unit->name(),
-                             reducer->across_, {flat->offload(), reducer->to_host_}),
+         optim::ShardSums(TreeAccumulator(MemoryKind::sharded_grad, owner), unit->name(),
+                          reducer->across_, {flat->offload(), reducer->to_host_}),
          {},
          {}});
   }
@@ -33,7 +33,7 @@ GradientReducer::GradientReducer(std::vector<ShardedUnit*> units,
                                  std::shared_ptr<ProcessGroup> group)
     : group_(std::move(group)),
       across_(group_->make_replica_sum()),
-      to_host_(std::make_shared<parallel::HostCopies>()) {
+      to_host_(std::make_shared<optim::HostCopies>()) {
   for (ShardedUnit* unit : units) {
     units_.push_back(std::make_unique<UnitGradients>(*this, *unit));
     unit->backward = units_.back().get();

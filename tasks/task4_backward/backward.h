@@ -6,7 +6,7 @@
 
 #include "comm/process_group.h"
 #include "optim/gradient_engine.h"
-#include "parallel/shard_sums.h"
+#include "optim/shard_sums.h"
 #include "task3_forward/forward.h"
 #include "tensor/tree_sum.h"
 
@@ -32,10 +32,10 @@ class GradientReducer {
   /// The record of one trainable FlatParameter.
   struct FlatGradient {
     FlatParameter* flat;
-    TreeAccumulator full;         // sums of full gradients while L > 1
-    parallel::ShardSums sharded;  // sums of reduced shards; push() and fold() are as for `full`
-    Tensor input;                 // what is reduced: full_grad, its copy, or the folded `full`
-    Tensor leaf;                  // receives the reduced shard
+    TreeAccumulator full;      // sums of full gradients while L > 1
+    optim::ShardSums sharded;  // sums of reduced shards; push() and fold() are as for `full`
+    Tensor input;              // what is reduced: full_grad, its copy, or the folded `full`
+    Tensor leaf;               // receives the reduced shard
   };
   /// The record of one unit. It is in the unit's slot, so its module's hooks reach it directly.
   struct UnitGradients : UnitBackward {
@@ -100,8 +100,8 @@ class GradientReducer {
 
   std::vector<std::unique_ptr<UnitGradients>> units_;
   std::shared_ptr<ProcessGroup> group_;
-  std::shared_ptr<ReplicaSum> across_;             // over the replicas of a mesh (task 8), or null
-  std::shared_ptr<parallel::HostCopies> to_host_;  // idle unless gradients are offloaded
+  std::shared_ptr<ReplicaSum> across_;          // over the replicas of a mesh (task 8), or null
+  std::shared_ptr<optim::HostCopies> to_host_;  // idle unless gradients are offloaded
   optim::StepPlan plan_;
   int micro_step_ = 0;
   UnitGradients* reducing_ = nullptr;  // whose reduction is in flight

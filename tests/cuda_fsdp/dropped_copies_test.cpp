@@ -1,6 +1,6 @@
 // Copies of gradient shards to the host that a failed step leaves behind, while the device is late.
 #include "cuda/on_device.h"
-#include "parallel/shard_sums.h"
+#include "optim/shard_sums.h"
 
 #include <memory>
 #include <utility>
@@ -11,7 +11,7 @@ namespace {
 constexpr std::int64_t kNumel = 300;
 
 /// Sums on the host, whose copies are under way one at a time.
-parallel::ShardSums sums_on_host(const std::shared_ptr<parallel::HostCopies>& copies) {
+optim::ShardSums sums_on_host(const std::shared_ptr<optim::HostCopies>& copies) {
   return {TreeAccumulator(MemoryKind::sharded_grad, nullptr),
           "unit",
           nullptr,
@@ -29,8 +29,8 @@ Tensor shard_of(float value) {
 TEST_CASE("copies of gradients that are dropped have ended before their bytes are used again",
           "[fsdp]") {
   cuda_test::on_device_in_some_plans([] {
-    const auto copies = std::make_shared<parallel::HostCopies>();
-    parallel::ShardSums sums = sums_on_host(copies);
+    const auto copies = std::make_shared<optim::HostCopies>();
+    optim::ShardSums sums = sums_on_host(copies);
     sums.push(shard_of(1));
     sums.clear();
     const Tensor next = shard_of(2);  // may have the bytes of the first

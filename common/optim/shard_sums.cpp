@@ -1,9 +1,9 @@
-#include "parallel/shard_sums.h"
+#include "optim/shard_sums.h"
 
 #include <algorithm>
 #include <utility>
 
-namespace fsdp::parallel {
+namespace fsdp::optim {
 
 void HostCopies::start(TreeAccumulator& sums, const Tensor& shard, const std::string& unit) {
   const auto is_under_way = [&](const UnderWay& each) { return each.sums == &sums; };
@@ -82,4 +82,4 @@ void ShardSums::clear() {
   tree_->clear();
 }
 
-}  // namespace fsdp::parallel
+}  // namespace fsdp::optim

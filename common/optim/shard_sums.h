@@ -1,5 +1,5 @@
 /// @file
-/// @ingroup parallel
+/// @ingroup optim
 /// ShardSums: the sum of reduced gradients over the micro-steps and, in a mesh, over its replicas;
 /// on the device or, offloaded, on its host.
 #pragma once
@@ -13,7 +13,7 @@
 #include <memory>
 #include <string>
 
-namespace fsdp::parallel {
+namespace fsdp::optim {
 
 /// The copies of gradient shards to the host, of one unit (with ZeRO-2: of one bucket that the rank
 /// owns) at a time. They go on while the next unit computes, and a shard's bytes on the device are
@@ -39,7 +39,7 @@ class HostCopies {
 
 /// Whether the sums are offloaded, and what copies shards to the host then.
 struct SumsOffload {
-  optim::Offload offload = {};
+  Offload offload = {};
   std::shared_ptr<HostCopies> copies = nullptr;
 };
 
@@ -71,4 +71,4 @@ class ShardSums {
   std::unique_ptr<TreeAccumulator> tree_;
 };
 
-}  // namespace fsdp::parallel
+}  // namespace fsdp::optim
