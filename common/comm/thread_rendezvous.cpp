@@ -36,13 +36,13 @@ Rendezvous::Rendezvous(int world_size, std::chrono::milliseconds patience, Devic
 
 Rendezvous::~Rendezvous() { close(); }
 
-std::shared_ptr<Operation> Rendezvous::call(const std::shared_ptr<Group>& group, int member,
-                                            const Collective& call, SplitChoice choice) {
+std::shared_ptr<ChunkedOperation> Rendezvous::call(const std::shared_ptr<Group>& group, int member,
+                                                   const Collective& call, SplitChoice choice) {
   Lock lock(mutex_);
   const int rank = group->members[static_cast<std::size_t>(member)];
   if (agreement_.stopped()) throw_aborted(lock, rank);
   check_thread(rank, name_of(call.op));
-  auto operation = std::static_pointer_cast<Operation>(
+  auto operation = std::static_pointer_cast<ChunkedOperation>(
       agreement_.call(group, member, call, choice, is_unwinding()));
   if (agreement_.stopped()) throw_aborted(lock, rank);
   thread_of(rank).held.push_back(operation.get());
@@ -50,7 +50,7 @@ std::shared_ptr<Operation> Rendezvous::call(const std::shared_ptr<Group>& group,
   return operation;
 }
 
-void Rendezvous::wait(int rank, const Operation& operation) {
+void Rendezvous::wait(int rank, const ChunkedOperation& operation) {
   Lock lock(mutex_);
   RankThread& self = thread_of(rank);
   std::erase(self.held, &operation);
@@ -75,14 +75,14 @@ void Rendezvous::wait(int rank, const Operation& operation) {
   throw_aborted(lock, rank);
 }
 
-bool Rendezvous::is_done(int rank, const Operation& operation) {
+bool Rendezvous::is_done(int rank, const ChunkedOperation& operation) {
   const Lock lock(mutex_);
   if (!agreement_.stopped()) check_thread(rank, "is_done()");
   agreement_.asks(rank, operation, is_unwinding());
   return operation.done || (agreement_.stopped() && operation.running == 0);
 }
 
-void Rendezvous::let_go(int rank, const Operation& operation) {
+void Rendezvous::let_go(int rank, const ChunkedOperation& operation) {
   const Lock lock(mutex_);
   std::erase(thread_of(rank).held, &operation);
   agreement_.lets_go(rank, operation);
@@ -91,7 +91,7 @@ void Rendezvous::let_go(int rank, const Operation& operation) {
 // ---- moving on
 
 std::shared_ptr<control::Operation> Rendezvous::make_operation() {
-  return std::make_shared<Operation>();
+  return std::make_shared<ChunkedOperation>();
 }
 
 void Rendezvous::on_agreed(const std::shared_ptr<control::Operation>& operation) {
@@ -102,7 +102,7 @@ void Rendezvous::on_agreed(const std::shared_ptr<control::Operation>& operation)
 // barrier) are done at once, and the next has its turn.
 void Rendezvous::advance(Group& group) {
   while (!agreement_.stopped() && !group.open.empty()) {
-    const auto operation = std::static_pointer_cast<Operation>(group.open.front());
+    const auto operation = std::static_pointer_cast<ChunkedOperation>(group.open.front());
     if (operation->transfer || operation->arrived < group.size()) return;
     if (operation->calls.front().on_device == nullptr) {
       operation->transfer = std::make_unique<HostTransfer>(operation->calls);
@@ -117,13 +117,13 @@ void Rendezvous::advance(Group& group) {
   }
 }
 
-void Rendezvous::finish(Operation& operation) {
+void Rendezvous::finish(ChunkedOperation& operation) {
   operation.ended = std::chrono::steady_clock::now();
   agreement_.finish(operation);
   wake_waiters(operation);
 }
 
-void Rendezvous::enqueue(const std::shared_ptr<Operation>& operation) {
+void Rendezvous::enqueue(const std::shared_ptr<ChunkedOperation>& operation) {
   if (operation->transfer->is_small()) {
     active_.push_front(operation);  // whoever is here does it before leaving: see work()
     return;
@@ -148,7 +148,7 @@ void Rendezvous::wake_all() {
   for (RankThread& rank : rank_threads_) rank.wake.notify_one();
 }
 
-void Rendezvous::wake_waiters(const Operation& operation) {
+void Rendezvous::wake_waiters(const ChunkedOperation& operation) {
   for (const int rank : operation.group->members)
     if (agreement_.rank(rank).waits_for == &operation) thread_of(rank).wake.notify_one();
 }
@@ -166,7 +166,7 @@ void Rendezvous::work(Lock& lock) {
 }
 
 void Rendezvous::run_chunk(Lock& lock) {
-  const std::shared_ptr<Operation> operation = active_.front();
+  const std::shared_ptr<ChunkedOperation> operation = active_.front();
   const std::int64_t chunk = operation->next_chunk++;
   const std::int64_t chunks = operation->transfer->chunks();
   if (operation->next_chunk == chunks) active_.pop_front();
@@ -228,7 +228,7 @@ namespace {
 
 class ThreadPending : public Work::Pending {
  public:
-  ThreadPending(std::shared_ptr<Rendezvous> rendezvous, std::shared_ptr<Operation> operation,
+  ThreadPending(std::shared_ptr<Rendezvous> rendezvous, std::shared_ptr<ChunkedOperation> operation,
                 int member, int world_rank)
       : rendezvous_(std::move(rendezvous)),
         operation_(std::move(operation)),
@@ -256,7 +256,7 @@ class ThreadPending : public Work::Pending {
   const Collective& call() const { return operation_->calls[static_cast<std::size_t>(member_)]; }
 
   std::shared_ptr<Rendezvous> rendezvous_;
-  std::shared_ptr<Operation> operation_;
+  std::shared_ptr<ChunkedOperation> operation_;
   int member_;
   int world_rank_;
   bool is_held_ = true;

@@ -28,7 +28,7 @@ using control::Group;
 using control::SplitChoice;
 
 /// An operation whose data moves in chunks. Guarded by the Rendezvous's mutex.
-struct Operation : control::Operation {
+struct ChunkedOperation : control::Operation {
   std::unique_ptr<Transfer> transfer;  // set when its turn has come
   std::int64_t next_chunk = 0;
   std::int64_t running = 0;                       // chunks running now: no buffer may be freed
@@ -65,17 +65,17 @@ class Rendezvous : private control::Agreement::Listener {
   // ---- for backends; `rank` is a world rank, and its thread calls
 
   /// Enters a call. Never blocks for other ranks. @throws Aborted; Error from another thread
-  std::shared_ptr<Operation> call(const std::shared_ptr<Group>& group, int member,
-                                  const Collective& call, SplitChoice choice = {});
+  std::shared_ptr<ChunkedOperation> call(const std::shared_ptr<Group>& group, int member,
+                                         const Collective& call, SplitChoice choice = {});
   /// Blocks until `operation` is done, or stopped with no thread running its chunks. A call from
   /// another thread stops the world: it must not return earlier, and a deadlock of a thread that is
   /// no rank's cannot be detected. @throws Aborted
-  void wait(int rank, const Operation& operation);
+  void wait(int rank, const ChunkedOperation& operation);
   /// True if wait() would not block, or only until the reason is known.
   /// @throws Error from another thread
-  bool is_done(int rank, const Operation& operation);
+  bool is_done(int rank, const ChunkedOperation& operation);
   /// `rank` no longer holds a handle of `operation`. wait() does this as well.
-  void let_go(int rank, const Operation& operation);
+  void let_go(int rank, const ChunkedOperation& operation);
   void abort(int rank, const std::string& reason);
 
   // ---- for run_ranks()
@@ -97,8 +97,9 @@ class Rendezvous : private control::Agreement::Listener {
 
   /// The thread of one rank.
   struct RankThread {
-    std::thread::id id;                  // the one thread that may call for this rank
-    std::vector<const Operation*> held;  // called; their Works neither waited for nor destroyed
+    std::thread::id id;  // the one thread that may call for this rank
+    // Called; their Works neither waited for nor destroyed.
+    std::vector<const ChunkedOperation*> held;
     std::condition_variable wake;
   };
 
@@ -110,11 +111,11 @@ class Rendezvous : private control::Agreement::Listener {
 
   // Moving on.
   void advance(Group& group);
-  void finish(Operation& operation);
-  void enqueue(const std::shared_ptr<Operation>& operation);
+  void finish(ChunkedOperation& operation);
+  void enqueue(const std::shared_ptr<ChunkedOperation>& operation);
   void wake_all();
   void wake_helpers(std::int64_t helpers);
-  void wake_waiters(const Operation& operation);
+  void wake_waiters(const ChunkedOperation& operation);
   bool has_small_work() const;
   void work(Lock& lock);
   void run_chunk(Lock& lock);
@@ -124,18 +125,19 @@ class Rendezvous : private control::Agreement::Listener {
 
   // Stopping.
   void sleep(Lock& lock, RankThread& self);
-  void wait_as_stranger(Lock& lock, int rank, const Operation& operation);
+  void wait_as_stranger(Lock& lock, int rank, const ChunkedOperation& operation);
   void check_thread(int rank, std::string_view what) const;
   std::string stranger() const;
   [[noreturn]] void throw_aborted(Lock& lock, int rank);
   RankThread& thread_of(int rank) { return rank_threads_[static_cast<std::size_t>(rank)]; }
   bool is_on_thread_of(int rank) const;
 
-  mutable std::mutex mutex_;  // guards everything below, and every Group and Operation
+  mutable std::mutex mutex_;  // guards everything below, and every Group and operation
   control::Agreement agreement_;
   std::vector<RankThread> rank_threads_;
-  std::unique_ptr<DevicePlane> devices_;           // null: no collective has operands there
-  std::deque<std::shared_ptr<Operation>> active_;  // with chunks not yet taken; small ones first
+  std::unique_ptr<DevicePlane> devices_;  // null: no collective has operands there
+  // With chunks not yet taken; small ones first.
+  std::deque<std::shared_ptr<ChunkedOperation>> active_;
   Failure failure_;  // of the rank that failed first, when a rank's error was the reason
 
   bool closing_ = false;

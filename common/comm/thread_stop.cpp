@@ -29,7 +29,7 @@ void Rendezvous::on_start(int rank) {
 
 void Rendezvous::on_return(int rank) {
   const Lock lock(mutex_);
-  const std::vector<const Operation*>& held = thread_of(rank).held;
+  const std::vector<const ChunkedOperation*>& held = thread_of(rank).held;
   agreement_.returned(rank, held.empty() ? "" : control::describe(*held.front(), rank));
 }
 
@@ -98,7 +98,7 @@ void Rendezvous::check_thread(int rank, std::string_view what) const {
       what, rank, stranger());
 }
 
-void Rendezvous::wait_as_stranger(Lock& lock, int rank, const Operation& operation) {
+void Rendezvous::wait_as_stranger(Lock& lock, int rank, const ChunkedOperation& operation) {
   agreement_.fail(
       fmt::format("rank {}: its Work of {} was waited for or destroyed by {}, but a Work belongs "
                   "to the thread that made it",
