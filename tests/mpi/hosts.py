@@ -6,9 +6,13 @@ PROGRAM is unshard-train.
 """
 
 import subprocess
+import time
 
 import jobs
 import two_hosts
+
+LIMIT = 10  # seconds, as docs/running.md says: a limit of the system's, and no speed of ours
+MARGIN = 10  # for the launchers to end the other ranks, on a busy machine
 
 
 class Hosts(two_hosts.TwoHostsTest):
@@ -31,17 +35,22 @@ class Hosts(two_hosts.TwoHostsTest):
             self.assertEqual(hosts[key], threads[key])
 
     def test_a_cable_that_is_cut(self):
-        # Without MPI the connection itself tells, long before a silence would.
-        self.environment["FSDP_MPI_SILENCE"] = "300" if jobs.IS_TCP else "10"
-        self.environment |= {"OMPI_MCA_oob_tcp_keepalive_time": "2",
-                             "OMPI_MCA_oob_tcp_keepalive_intvl": "1"}
-        code = self.interrupted(
-            lambda _: two_hosts.ip("-n", self.hosts[0], "link", "set", two_hosts.CABLE, "down"))
+        # The connections tell, of the ranks or of mpirun, long before a silence would.
+        self.environment["FSDP_MPI_SILENCE"] = "300"
+        cut_at = 0.0
+
+        def cut(_):
+            nonlocal cut_at
+            two_hosts.ip("-n", self.hosts[0], "link", "set", two_hosts.CABLE, "down")
+            cut_at = time.monotonic()
+
+        code = self.interrupted(cut)
+        took = time.monotonic() - cut_at
+        print(f"all ranks have ended {took:.1f} s after the cable was cut", flush=True)
+        self.assertLess(took, LIMIT + MARGIN)
         self.assertNotEqual(code, 0)
-        # mpirun notices it first, or we do.
         self.assertRegex(self.said, r"has lost rank \d: its machine, or the network between, has failed"
-                         if jobs.IS_TCP else
-                         "lost communication with|nothing has been heard from rank")
+                         if jobs.IS_TCP else "lost communication with")
         self.assert_checkpoint_loads()
 
 
