@@ -1,7 +1,8 @@
 """Finds the waits and barriers of the library's CUDA code, and removes one of them from a text.
 
-A site is one statement: a barrier of a kernel, a wait of a stream for an event, a wait of the host,
-the end of a Work or a HostCopy, or an event that is recorded for one of these.
+A site is one statement: a barrier of a kernel, its wait for copies to shared memory, a wait of a
+stream for an event, a wait of the host, the end of a Work or a HostCopy, or an event that is
+recorded for one of these.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ FILES = ("common/*/cuda/*", "common/device/*", "common/tensor/*", "common/parall
 
 _STREAM = r"(?:compute\(\)|copies\(\)|communication\(\)|stream|collecting)"
 _CALL = re.compile(
-    r"__syncthreads\(\)|__syncwarp\(\)"
+    r"__syncthreads\(\)|__syncwarp\(\)|\bcp_async_wait\(\)"
     r"|\bcuda(?:StreamSynchronize|EventSynchronize|StreamWaitEvent|EventRecord|DeviceSynchronize)\("
     r"|\b(?:make_wait|wait_on_host|synchronize|finish_copies|drain)\("
     r"|\bwhile \(!is_ready\(\)\)"
