@@ -13,11 +13,8 @@ constexpr std::size_t kSegment = std::size_t{64} << 10;  // blocks are cut from 
 constexpr optim::MixedPrecision kBf16 = {.param_dtype = DType::bfloat16,
                                          .reduce_dtype = DType::float32};
 
-/// The same training, of a single process.
-CudaTraining single(TrainingCase options) {
-  options.recipe.strategy = Strategy::single;
-  options.recipe.ranks = 1;
-  return train_on_device(options, {Mode::eager, 17});
+CudaTraining single(const TrainingCase& options) {
+  return train_on_device(options.spread(Strategy::single, 1), {Mode::eager, 17});
 }
 
 /// A way to train that must change no bit.
@@ -31,12 +28,10 @@ struct Way {
   std::vector<std::string> ignored = {};
 };
 
-TrainingCase with(TrainingCase options, const Way& way) {
-  options.recipe.strategy = Strategy::fsdp;
-  options.recipe.ranks = way.world_size;
+TrainingCase with(const TrainingCase& base, const Way& way) {
+  TrainingCase options = base.spread(Strategy::fsdp, way.world_size, way.no_sync);
   options.recipe.sharding.reshard_after_forward = way.reshard;
   options.recipe.sharding.prefetch_depth = way.prefetch_depth;
-  options.no_sync = way.no_sync;
   options.recipe.replicas = way.replicas;
   options.recipe.checkpointing = way.checkpointed;
   options.recipe.sharding.ignored = way.ignored;
@@ -103,8 +98,7 @@ TEST_CASE("on a CUDA device, the options that trade memory for time change no bi
     if (FSDP_SANITIZED && number == 4) break;  // the other ways are seen without a card
     CAPTURE(number);
     const bool is_bf16 = number % 2 == 1;
-    TrainingCase options = with(is_bf16 ? in_bf16 : base, way);
-    options.meta_start = number % 3 == 0;
+    const TrainingCase options = with(is_bf16 ? in_bf16 : base, way);
     const CudaTraining training = train_on_device(options, plan_in_turn(number++ / 2));
     CHECK(difference(training.result, is_bf16 ? expected_in_bf16 : expected) == "");
     // The norm is read once a step on every rank: a wait for the stream, and one for the copy.
@@ -114,15 +108,13 @@ TEST_CASE("on a CUDA device, the options that trade memory for time change no bi
 
 TEST_CASE("on a CUDA device, DDP and ZeRO equal a single process in every bit", "[fsdp]") {
   TrainingCase base = cuda_case();
-  base.micro_batches = 2;
+  base.recipe.micro_steps = 2;
   base.recipe.clip = 0.1;
   base.recipe.precision = kBf16;
   const TrainingResult expected = single(base).result;
   std::size_t number = 0;
   for (const Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero2}) {
-    TrainingCase options = base;
-    options.recipe.strategy = strategy;
-    options.recipe.ranks = 2;
+    TrainingCase options = base.spread(strategy, 2);
     if (strategy == Strategy::zero1) options.recipe.zero.partition = optim::Partition::flat;
     CAPTURE(number);
     CHECK(difference(train_on_device(options, plan_in_turn(number++)).result, expected) == "");
@@ -148,7 +140,6 @@ TEST_CASE("with shards in the memory of the host, a CUDA device computes the sam
 TEST_CASE("with its optimizer in the memory of the host, ZeRO computes the same bits",
           "[fsdp][long]") {
   TrainingCase base = cuda_case();
-  base.micro_batches = 4;
   base.recipe.clip = 0.1;
   const bool is_bf16 = GENERATE(false, true);
   if (is_bf16) base.recipe.precision = kBf16;
@@ -158,9 +149,7 @@ TEST_CASE("with its optimizer in the memory of the host, ZeRO computes the same 
     for (const bool with_gradients : {false, true}) {
       if (with_gradients && strategy == Strategy::zero1) continue;
       if (FSDP_SANITIZED && is_bf16 != with_gradients) continue;
-      TrainingCase options = base;
-      options.recipe.strategy = strategy;
-      options.recipe.ranks = 2;
+      TrainingCase options = base.spread(strategy, 2);
       options.recipe.zero = {.partition = optim::Partition::flat,
                              .reduce_buffer_bytes = with_gradients ? std::size_t{2000} : 0,
                              .broadcast_buffer_bytes = 3000};

@@ -54,14 +54,11 @@ TEST_CASE("a checkpoint of the CPU is read on a CUDA device, and written again a
 TEST_CASE("a checkpoint continues on more ranks of a CUDA device with the same bits", "[fsdp]") {
   TrainingCase base = cuda_case();
   base.recipe.clip = 0.1;
-  base.micro_batches = 2;
+  base.recipe.micro_steps = 2;
   const TrainingResult expected = train_on_device(base, {Mode::eager, 17}).result;
-  TrainingCase before = base;
-  before.recipe.strategy = Strategy::fsdp;
-  before.recipe.ranks = 1;
+  TrainingCase before = base.spread(Strategy::fsdp, 1);
   before.steps = 1;
-  TrainingCase after = before;
-  after.recipe.ranks = 2;
+  const TrainingCase after = before.spread(Strategy::fsdp, 2);
   for (const Plan& plan : two_plans()) {
     INFO(text_of(plan));
     const TemporaryFolder folder;

@@ -21,8 +21,8 @@ TEST_CASE("on a CUDA device, the embedding gives the row of padding no gradient"
         Place{Strategy::fsdp, 3, DType::float32, true},
         Place{Strategy::fsdp, 2, DType::float16, false},
         Place{Strategy::fsdp, 4, DType::bfloat16, false}}) {
-    TrainingCase options = cuda_case(strategy, world_size);
-    options.micro_batches = world_size == 3 ? 3 : 4;
+    TrainingCase options = cuda_case();
+    options.recipe.micro_steps = world_size == 3 ? 3 : 4;
     options.steps = 1;
     options.batch = 3;
     options.model.tie_word_embeddings = is_tied;
@@ -30,7 +30,8 @@ TEST_CASE("on a CUDA device, the embedding gives the row of padding no gradient"
     if (format != DType::float32)
       options.recipe.precision = {.param_dtype = format, .reduce_dtype = DType::float32};
     CAPTURE(is_tied, name_of(format), static_cast<int>(strategy), world_size);
-    const CudaTraining training = train_on_device(options, plan_in_turn(number++));
+    const CudaTraining training =
+        train_on_device(options.spread(strategy, world_size), plan_in_turn(number++));
     CHECK(wrong_padding_row(training.result, options.model) == "");
   }
 }

@@ -25,8 +25,6 @@ inline Plan plan_in_turn(std::size_t number) {
 inline TrainingCase cuda_case(Strategy strategy = Strategy::single, int world_size = 1) {
   TrainingCase options;
   options.device = kCuda;
-  options.recipe.strategy = strategy;
-  options.recipe.ranks = world_size;
   options.model = {.vocab_size = 13,
                    .hidden_size = 12,
                    .num_hidden_layers = 2,
@@ -34,10 +32,10 @@ inline TrainingCase cuda_case(Strategy strategy = Strategy::single, int world_si
                    .num_key_value_heads = 1,
                    .intermediate_size = 17,
                    .max_position_embeddings = 5};
-  options.micro_batches = 4;
+  options.recipe.micro_steps = 4;
   options.batch = 1;
   options.steps = 2;
-  return options;
+  return options.spread(strategy, world_size);
 }
 
 /// What a training left, and how often the host waited within its steps.

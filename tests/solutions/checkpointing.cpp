@@ -18,9 +18,9 @@ const std::vector<World> kWorlds = {
     {Strategy::single, 1}, {Strategy::ddp, 2},  {Strategy::ddp, 4},  {Strategy::fsdp, 1},
     {Strategy::fsdp, 2},   {Strategy::fsdp, 4}, {Strategy::fsdp, 8}, {Strategy::fsdp, 4, 2}};
 
-TrainingCase in(const World& world, Checkpointing checkpointed, TrainingCase options) {
-  options.recipe.strategy = world.strategy;
-  options.recipe.ranks = world.ranks;
+TrainingCase in(const World& world, Checkpointing checkpointed, const TrainingCase& base,
+                bool no_sync = false) {
+  TrainingCase options = base.spread(world.strategy, world.ranks, no_sync);
   options.recipe.replicas = world.replicas;
   options.recipe.checkpointing = checkpointed;
   return options;
@@ -45,10 +45,8 @@ TEST_CASE("Checkpointing blocks leave the bits of a single process, in both nest
     for (const World& world : kWorlds) {
       for (const Checkpointing nesting : nestings_of(world)) {
         for (const bool no_sync : {false, true}) {
-          TrainingCase options = in(world, nesting, base);
-          options.no_sync = no_sync;
+          TrainingCase options = in(world, nesting, base, no_sync);
           options.recipe.sharding.prefetch_depth = no_sync ? 0 : 1;
-          options.meta_start = world.strategy == Strategy::fsdp && no_sync;
           CAPTURE(static_cast<int>(world.strategy), world.ranks, world.replicas,
                   static_cast<int>(nesting), no_sync);
           CHECK(difference(train(options), expected) == "");
@@ -61,7 +59,7 @@ TEST_CASE("Checkpointing blocks leave the bits of a single process, in both nest
 TEST_CASE("Checkpointing blocks under every way to reshard, and at every depth") {
   TrainingCase base;
   base.model.num_hidden_layers = 3;
-  base.micro_batches = 4;
+  base.recipe.micro_steps = 4;
   base.recipe.clip = 0.5;
   const TrainingResult expected = train(base);
   const Checkpointing nesting =
@@ -87,7 +85,7 @@ TEST_CASE("Checkpointing blocks with tied, frozen and ignored parameters, and wi
   }
   base.model.tie_word_embeddings = what == "tied";
   if (what == "lora") base.recipe.lora = {.rank = 3, .alpha = 6};
-  if (what == "three ranks") base.micro_batches = 6;
+  if (what == "three ranks") base.recipe.micro_steps = 6;
   TrainingCase ignoring = base;
   if (what == "ignored")
     ignoring.recipe.sharding.ignored = {"model.norm", "model.layers.1.mlp.up_proj.weight"};

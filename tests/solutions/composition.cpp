@@ -1,4 +1,5 @@
-// fully_shard() called for one module after the other, as PyTorch's users do.
+// fully_shard() as its users call it: of a model that has its values, and for one module after the
+// other, as with PyTorch. The loop is written out here; programs have a TrainedModel.
 #include "autograd/functions.h"
 #include "base/check.h"
 #include "comm/world.h"
@@ -50,12 +51,14 @@ struct Outcome {
   bool operator==(const Outcome&) const = default;
 };
 
-Outcome train(int world_size, const Mark& mark, bool by_policy) {
+Outcome train(int world_size, const Mark& mark, bool by_policy, FullyShardOptions given = {}) {
   Outcome outcome;
   std::mutex mutex;
-  run_ranks(world_size, [&](ProcessGroup& world) {
+  const RankOptions ranks{
+      .world_size = world_size, .seed = 1, .has_cpu_host = given.offload.is_on()};
+  run_ranks(ranks, [&](ProcessGroup& world) {
     nn::TransformerLM model(nn::TransformerConfig::nano());
-    FullyShardOptions options;
+    FullyShardOptions options = given;
     if (by_policy) {
       options.wrap = [&](nn::Module&) { return mark(model); };
     } else {
@@ -78,7 +81,7 @@ Outcome train(int world_size, const Mark& mark, bool by_policy) {
       }
       sharded->finish_gradients();
       mine.norms.push_back(sharded->clip_grad_norm(0.5));
-      sharded->step(1e-2);
+      sharded->step(1e-2 / (1 + step));
       sharded->zero_grad();
     }
     mine.events = Context::current().trace().lines();
@@ -104,6 +107,27 @@ TEST_CASE("fully_shard for the blocks and then for the model is the policy of th
                      world_size, [](auto& model) { return default_wrap_policy(model); }, true));
     CHECK(all.units.size() == 4);
     if (world_size != 3) CHECK((all.parameters == alone && blocks.parameters == alone));
+  }
+}
+
+TEST_CASE("A model that has its values is trained by hand to the bits of a single process") {
+  FullyShardOptions options;
+  options.ignored = {"model.norm", "model.layers.1.mlp.up_proj.weight"};
+  options.offload = {.params = true, .grads = true};
+  TrainingCase whole;
+  whole.steps = 2;
+  whole.recipe.clip = 0.5;
+  if (GENERATE(false, true))
+    whole.recipe.precision = {.param_dtype = DType::bfloat16, .reduce_dtype = DType::float32};
+  options.mixed_precision = whole.recipe.precision;
+  const TrainingResult expected = testing::train(whole);
+  for (const int world_size : {1, 2, 4}) {
+    const Outcome outcome = train(world_size, blocks_of, false, options);
+    CHECK(outcome.norms == expected.norms);
+    for (const auto& [path, values] : outcome.parameters) {
+      CAPTURE(world_size, path);
+      CHECK(values == expected.state.at("param/" + path));
+    }
   }
 }
 

@@ -1,5 +1,6 @@
 // Hybrid sharding: a mesh of replicas agrees with a single process in every bit.
 #include "comm/world.h"
+#include "nn/lora.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 #include "support/training.h"
@@ -15,9 +16,8 @@ struct Mesh {
   int shards;
 };
 
-TrainingCase over(const Mesh& mesh, TrainingCase options) {
-  options.recipe.strategy = Strategy::fsdp;
-  options.recipe.ranks = mesh.replicas * mesh.shards;
+TrainingCase over(const Mesh& mesh, const TrainingCase& base, bool no_sync = false) {
+  TrainingCase options = base.spread(Strategy::fsdp, mesh.replicas * mesh.shards, no_sync);
   options.recipe.replicas = mesh.replicas;
   return options;
 }
@@ -38,10 +38,8 @@ TEST_CASE("A mesh of replicas equals a single process in every bit") {
     for (const Mesh mesh : {Mesh{2, 2}, {4, 2}, {2, 4}, {2, 1}, {1, 2}, {8, 1}}) {
       for (const bool no_sync : {false, true}) {
         for (const int depth : {0, 1}) {
-          TrainingCase options = over(mesh, base);
-          options.no_sync = no_sync;
+          TrainingCase options = over(mesh, base, no_sync);
           options.recipe.sharding.prefetch_depth = depth;
-          options.meta_start = depth == 1;
           if (no_sync) options.recipe.sharding.reshard_after_forward = ReshardAfterForward::never();
           if (mesh.shards == 4 && depth == 1)
             options.recipe.sharding.reshard_after_forward = ReshardAfterForward::within(2);
@@ -55,7 +53,7 @@ TEST_CASE("A mesh of replicas equals a single process in every bit") {
 
 TEST_CASE("Three replicas of two shards sum in the canonical order too") {
   TrainingCase base;
-  base.micro_batches = 6;
+  base.recipe.micro_steps = 6;
   base.recipe.clip = 0.5;
   CHECK(difference(train(over({3, 2}, base)), train(base)) == "");
 }
@@ -83,19 +81,26 @@ TEST_CASE("One norm of sharded, replicated, frozen, tied and LoRA parameters, at
   TrainingCase base;
   base.recipe.clip = 0.02;  // below every norm
   base.model.tie_word_embeddings = true;
-  base.recipe.lora = {.rank = 3, .targets = {"q_proj", "v_proj"}};
-  // The rest is frozen: most of layer 0, and the attention and the norms of layer 1.
-  base.recipe.trained = {"model.embed_tokens", "model.layers.1.mlp", "model.norm"};
-  base.no_sync = GENERATE(false, true);
+  // As a user may mix them. With LoRA in the recipe, adapters alone are trained.
+  base.change_model = [](nn::TransformerLM& model) {
+    nn::add_lora(model, {.rank = 3, .targets = {"q_proj", "v_proj"}});
+  };
+  base.recipe.frozen = {"model.layers"};  // most of layer 0, and of layer 1 attention and norms
+  base.recipe.trained = {"model.layers.1.mlp"};
+  for (const char* adapted :
+       {"0.self_attn.q_proj", "0.self_attn.v_proj", "1.self_attn.q_proj", "1.self_attn.v_proj"}) {
+    base.recipe.trained.push_back(std::string("model.layers.") + adapted + ".lora_");
+  }
+  const bool no_sync = GENERATE(false, true);
   if (GENERATE(false, true))
     base.recipe.precision = {.param_dtype = DType::bfloat16, .reduce_dtype = DType::float32};
-  const TrainingResult expected = train(base);
+  const TrainingResult expected = train(base.spread(Strategy::single, 1, no_sync));
   for (const double norm : expected.norms) CHECK(norm > base.recipe.clip);
   for (const Mesh mesh : {Mesh{1, 1}, {1, 2}, {1, 4}, {1, 8}, {2, 2}, {4, 2}, {2, 4}}) {
-    TrainingCase options = over(mesh, base);
+    TrainingCase options = over(mesh, base, no_sync);
     options.recipe.sharding.ignored = {"model.norm",
                                        "model.layers.0.self_attn"};  // two adapters are whole
-    CAPTURE(mesh.replicas, mesh.shards, base.no_sync);
+    CAPTURE(mesh.replicas, mesh.shards, no_sync);
     CHECK(difference(train(options), expected) == "");
     options.recipe.sharding.ignored.emplace_back("model.embed_tokens");  // which is tied
     CHECK(difference(train(options), expected) == "");

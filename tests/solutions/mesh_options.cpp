@@ -31,9 +31,9 @@ const std::vector<Options> kOptions = {
     {.checkpointed = Checkpointing::inside, .offload = {.params = true, .grads = true}},
     {.checkpointed = Checkpointing::around, .offload = {.params = true}}};
 
-TrainingCase over(const Mesh& mesh, const Options& options, TrainingCase training) {
-  training.recipe.strategy = Strategy::fsdp;
-  training.recipe.ranks = mesh.replicas * mesh.shards;
+TrainingCase over(const Mesh& mesh, const Options& options, const TrainingCase& base,
+                  bool no_sync) {
+  TrainingCase training = base.spread(Strategy::fsdp, mesh.replicas * mesh.shards, no_sync);
   training.recipe.replicas = mesh.replicas;
   training.recipe.checkpointing = options.checkpointed;
   training.recipe.sharding.offload = options.offload;
@@ -54,9 +54,7 @@ TEST_CASE("Meshes with checkpointed blocks and offloaded shards equal a single p
     for (const Mesh& mesh : kMeshes) {
       for (const Options& options : kOptions) {
         for (const bool no_sync : {false, true}) {
-          TrainingCase training = over(mesh, options, base);
-          training.no_sync = no_sync;
-          training.meta_start = no_sync;
+          TrainingCase training = over(mesh, options, base, no_sync);
           training.recipe.sharding.prefetch_depth = no_sync ? 0 : 1;
           CAPTURE(mesh.replicas, mesh.shards, static_cast<int>(options.checkpointed),
                   options.offload.params, options.offload.grads, no_sync);
@@ -75,14 +73,11 @@ TEST_CASE("A training goes on from a mesh with options as any other, and the oth
   const TrainingResult expected = train(base);
   // One training, each of whose steps runs in another place.
   std::vector<TrainingCase> parts = {
-      over({2, 2}, kOptions[0], base), over({4, 2}, kOptions[3], base),
-      over({1, 2}, {}, base),          over({2, 4}, kOptions[5], base),
-      over({2, 2}, kOptions[4], base), over({1, 4}, kOptions[1], base),
-      over({4, 2}, kOptions[2], base)};
-  for (std::size_t step = 0; step < parts.size(); ++step) {
-    parts[step].steps = 1;
-    parts[step].no_sync = step % 2 == 0;
-  }
+      over({2, 2}, kOptions[0], base, true), over({4, 2}, kOptions[3], base, false),
+      over({1, 2}, {}, base, true),          over({2, 4}, kOptions[5], base, false),
+      over({2, 2}, kOptions[4], base, true), over({1, 4}, kOptions[1], base, false),
+      over({4, 2}, kOptions[2], base, true)};
+  for (TrainingCase& part : parts) part.steps = 1;
   const TemporaryFolder folder;
   const TrainingResult joined = train_in_parts(std::move(parts), folder.path());
   CHECK(difference(joined, expected) == "");

@@ -4,6 +4,7 @@
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 #include "support/training.h"
+#include "task8_beyond/mesh.h"
 
 namespace fsdp::testing::offload_test {
 namespace {
@@ -12,9 +13,9 @@ constexpr optim::Offload kParams{.params = true};
 constexpr optim::Offload kAll{.params = true, .grads = true};
 constexpr int kSteps = FSDP_SANITIZED ? 3 : 8;
 
-TrainingCase fsdp_of(TrainingCase options, int world_size, optim::Offload offload) {
-  options.recipe.strategy = Strategy::fsdp;
-  options.recipe.ranks = world_size;
+TrainingCase fsdp_of(const TrainingCase& base, int world_size, optim::Offload offload,
+                     bool no_sync = false) {
+  TrainingCase options = base.spread(Strategy::fsdp, world_size, no_sync);
   options.recipe.sharding.offload = offload;
   return options;
 }
@@ -33,9 +34,7 @@ TEST_CASE("With offload, FSDP equals a single process in every bit") {
   for (const int world_size : {1, 2, 4, 8}) {
     for (const optim::Offload offload : {kParams, kAll}) {
       for (const bool no_sync : {false, true}) {
-        TrainingCase options = fsdp_of(base, world_size, offload);
-        options.no_sync = no_sync;
-        options.meta_start = no_sync;
+        TrainingCase options = fsdp_of(base, world_size, offload, no_sync);
         options.recipe.sharding.prefetch_depth = no_sync ? 2 : 1;
         CAPTURE(world_size, offload.grads, no_sync);
         CHECK(difference(train(options), expected) == "");
@@ -59,7 +58,6 @@ TEST_CASE("Offload with other options changes no bit") {
     CHECK(difference(train(options), expected) == "");
     options.recipe.sharding.reshard_after_forward = ReshardAfterForward::never();
     options.recipe.sharding.ignored = {"model.norm", "model.layers.1.mlp.up_proj.weight"};
-    options.meta_start = true;
     CHECK(difference(train(options), expected) == "");
   }
 }
@@ -80,13 +78,17 @@ TEST_CASE("A checkpoint goes from offloaded to not offloaded shards, and back") 
   }
 }
 
-TEST_CASE("A full state is written from offloaded shards, and read into them") {
+// By ShardedModel's own functions, which programs do not call.
+TEST_CASE("A state is written from offloaded shards, and read into them, also over a mesh") {
+  const bool is_full = GENERATE(true, false);
+  const int replicas = GENERATE(1, 2);
   const optim::MixedPrecision policy =
       GENERATE(optim::MixedPrecision{},
                optim::MixedPrecision{.param_dtype = DType::bfloat16, .reduce_dtype = {}});
   const TemporaryFolder folder;
-  run_ranks({.world_size = 2, .seed = 3, .has_cpu_host = true}, [&](ProcessGroup& ranks) {
-    const std::shared_ptr<ProcessGroup> group = borrowed(ranks);
+  const RankOptions ranks{.world_size = 2 * replicas, .seed = 3, .has_cpu_host = true};
+  run_ranks(ranks, [&](ProcessGroup& world) {
+    const auto group = replicas == 1 ? borrowed(world) : make_mesh(world, replicas);
     FullyShardOptions options;
     options.mixed_precision = policy;
     options.offload = kAll;
@@ -94,8 +96,16 @@ TEST_CASE("A full state is written from offloaded shards, and read into them") {
     nn::TransformerLM read(nn::TransformerConfig::nano());  // other weights: drawn later
     const auto from = fully_shard(written, group, options);
     const auto to = fully_shard(read, group, options);
-    from->save_full(folder.path() / "full");
-    to->load_full(folder.path() / "full");
+    const auto adamw = [] { return std::make_shared<optim::AdamW>(optim::AdamW::Options{}); };
+    from->attach_optimizer(adamw);
+    to->attach_optimizer(adamw);
+    if (is_full) {
+      from->save_full(folder.path() / "full");
+      to->load_full(folder.path() / "full");
+    } else {
+      from->save_checkpoint(io::CheckpointFolder(folder.path()), 0, {});
+      to->load_checkpoint(io::CheckpointFolder(folder.path()).final(0));
+    }
     for (std::size_t unit = 0; unit < from->units().size(); ++unit) {
       const Tensor& a = from->units()[unit]->flat_parameters().front()->shard();
       const Tensor& b = to->units()[unit]->flat_parameters().front()->shard();

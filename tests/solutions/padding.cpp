@@ -33,7 +33,7 @@ bool begins_with_zeros(const TrainingResult& result, const nn::TransformerConfig
 TrainingCase two_steps(bool is_tied) {
   TrainingCase options;
   options.steps = 2;
-  options.micro_batches = 12;
+  options.recipe.micro_steps = 12;
   options.model.tie_word_embeddings = is_tied;
   return options;
 }
@@ -57,12 +57,8 @@ TEST_CASE("The embedding gives the row of padding no gradient, in any strategy a
        {Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::fsdp}) {
     for (const int world_size : {1, 2, 3, 4}) {
       if (FSDP_SANITIZED && world_size != 2 && world_size != 3) continue;
-      TrainingCase options = base;
-      options.recipe.strategy = strategy;
-      options.recipe.ranks = world_size;
-      options.meta_start = strategy == Strategy::fsdp && world_size != 2;
       CAPTURE(static_cast<int>(strategy), world_size);
-      const TrainingResult result = train(options);
+      const TrainingResult result = train(base.spread(strategy, world_size));
       CHECK(wrong_padding_row(result, base.model) == "");
       CHECK(begins_with_zeros(result, base.model));
       if (world_size != 3) CHECK(difference(result, expected) == "");
@@ -71,9 +67,7 @@ TEST_CASE("The embedding gives the row of padding no gradient, in any strategy a
 }
 
 TEST_CASE("Weight decay moves the row of padding, and nothing else does") {
-  TrainingCase options = two_steps(false);
-  options.recipe.strategy = Strategy::fsdp;
-  options.recipe.ranks = 4;
+  TrainingCase options = two_steps(false).spread(Strategy::fsdp, 4);
   // From weights whose row of padding is not zero, as those of published models are.
   const TemporaryFolder folder;
   TrainingCase start = options;

@@ -35,10 +35,8 @@ TEST_CASE("Five steps of nano leave the same bits on every machine") {
   const auto [strategy, world_size] =
       GENERATE(std::pair{Strategy::single, 1}, std::pair{Strategy::ddp, 2},
                std::pair{Strategy::fsdp, 2}, std::pair{Strategy::fsdp, 4});
-  options.recipe.strategy = strategy;
-  options.recipe.ranks = world_size;
   CAPTURE(static_cast<int>(strategy), world_size);
-  CHECK(checksum(train(options)) == 0x6caea2d57076f10eu);
+  CHECK(checksum(train(options.spread(strategy, world_size))) == 0x6caea2d57076f10eu);
 }
 
 TEST_CASE("A step of a transformer with tied weights leaves the same bits on every machine") {
@@ -46,6 +44,6 @@ TEST_CASE("A step of a transformer with tied weights leaves the same bits on eve
   options.steps = 1;
   options.model = nn::TransformerConfig::tiny();
   options.model.tie_word_embeddings = true;
-  options.micro_batches = 1;
+  options.recipe.micro_steps = 1;
   CHECK(checksum(train(options)) == 0xb170642653207764u);
 }
