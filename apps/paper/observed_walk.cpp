@@ -79,24 +79,24 @@ const std::string& StepWalk::name_of(std::size_t segment) const {
   return segment < segments_.size() ? shape_.segments[segment] : loss;
 }
 
-void StepWalk::walk_operation(std::size_t segment, const std::vector<MemoryPoint>& points,
-                              const SegmentWalk::Operation& operation, bool is_backward,
-                              const std::vector<std::int64_t>& at, std::int64_t done) {
-  if (books_.observer() == nullptr) return books_.walk(operation.stretch);
+void StepWalk::walk_section(std::size_t segment, const std::vector<MemoryPoint>& points,
+                            const SegmentWalk::Section& section, bool is_backward,
+                            const std::vector<std::int64_t>& at, std::int64_t done) {
+  if (books_.observer() == nullptr) return books_.walk(section.stretch);
   const Unit* unit = segment < segments_.size() ? unit_of(segment) : nullptr;
   if (unit == nullptr) unit = unit_at(shape_.root);
-  books_.follow(points, operation.first, operation.last, name_of(segment),
+  books_.follow(points, section.first, section.last, name_of(segment),
                 unit == nullptr ? kWholeModel : unit->shape.name, is_backward, at, done,
                 counts_gradients_);
 }
 
 void StepWalk::walk_forward(std::size_t segment, const std::vector<MemoryPoint>& points,
-                            const SegmentWalk::Operations& operations, bool is_backward,
+                            const SegmentWalk::Sections& sections, bool is_backward,
                             const std::vector<std::int64_t>& at) {
-  for (const SegmentWalk::Operation& operation : operations) {
-    whole_->before(segment, operation.name);
-    walk_operation(segment, points, operation, is_backward, at, /*done=*/0);
-    whole_->after(segment, operation.name);
+  for (const SegmentWalk::Section& section : sections) {
+    whole_->before(segment, section.name);
+    walk_section(segment, points, section, is_backward, at, /*done=*/0);
+    whole_->after(segment, section.name);
   }
 }
 

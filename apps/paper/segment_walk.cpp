@@ -29,9 +29,9 @@ std::string operation_of(const MemoryPoint& point) {
 }
 
 /// A weight's hooks run when its operation has ended: after the last point named after it.
-SegmentWalk::Operations operations_of(const std::vector<MemoryPoint>& points, bool counts_gradients,
-                                      bool by_operation) {
-  SegmentWalk::Operations all;
+SegmentWalk::Sections sections_of(const std::vector<MemoryPoint>& points, bool counts_gradients,
+                                  bool by_operation) {
+  SegmentWalk::Sections all;
   for (std::size_t i = 1, begin = 0; i < points.size(); ++i) {
     const std::string operation = operation_of(points[i]);
     const bool is_end =
@@ -48,13 +48,13 @@ SegmentWalk::Operations operations_of(const std::vector<MemoryPoint>& points, bo
 SegmentWalk segment_walk(const SegmentMemory& segment, bool counts_gradients, bool by_operation,
                          bool forward_too) {
   SegmentWalk walk;
-  walk.forward = operations_of(segment.forward, counts_gradients, forward_too);
-  walk.again = operations_of(segment.again, counts_gradients, forward_too);
+  walk.forward = sections_of(segment.forward, counts_gradients, forward_too);
+  walk.again = sections_of(segment.again, counts_gradients, forward_too);
   if (const std::size_t n = segment.again.size(); n > 1) {
     walk.again_body = {"", stretch_of(segment.again, 0, n - 2, counts_gradients), 0, n - 2};
     walk.again_end = {"", stretch_of(segment.again, n - 2, n - 1, counts_gradients), n - 2, n - 1};
   }
-  walk.backward = operations_of(segment.backward, counts_gradients, by_operation);
+  walk.backward = sections_of(segment.backward, counts_gradients, by_operation);
   return walk;
 }
 

@@ -14,17 +14,18 @@ namespace fsdp::paper {
 
 /// A segment's points, in as few changes as tell all peaks.
 struct SegmentWalk {
-  struct Operation {
+  /// Of an operation, or of several in a row: then it has the name of the last one.
+  struct Section {
     std::string name;
     Stretch stretch;
     /// Points: it changes what was held at `first` into that at `last`.
     std::size_t first = 0;
     std::size_t last = 0;
   };
-  using Operations = std::vector<Operation>;
-  Operations forward, again;
-  Operation again_body, again_end;  ///< the same, cut before its last change
-  Operations backward;              ///< each up to where the hooks of a weight may run
+  using Sections = std::vector<Section>;
+  Sections forward, again;
+  Section again_body, again_end;  ///< the same, cut before its last change
+  Sections backward;              ///< each up to where the hooks of a weight may run
 };
 
 /// @param counts_gradients as MemoryPoint::weight_grad says, the gradients of its weights count

@@ -238,9 +238,9 @@ void StepWalk::forward_segment(std::size_t segment, MicroStepMemory& memory) {
 // ---------------------------------------------------------------------------------------- backward
 
 void StepWalk::backward(int m, MicroStepMemory& memory) {
-  for (const SegmentWalk::Operation& each : loss_.backward) {
-    walk_operation(segments_.size(), tape_.loss.backward, each, /*is_backward=*/true,
-                   books_.times_of_loss().backward_at, /*done=*/0);
+  for (const SegmentWalk::Section& each : loss_.backward) {
+    walk_section(segments_.size(), tape_.loss.backward, each, /*is_backward=*/true,
+                 books_.times_of_loss().backward_at, /*done=*/0);
   }
   books_.compute_for(TimePart::backward, books_.times_of_loss().backward,
                      name_of(segments_.size()));
@@ -296,14 +296,14 @@ void StepWalk::forward_again(std::size_t segment, MicroStepMemory& memory) {
     start_ahead(*unit, /*is_backward=*/true);
   }
   snap(name, CallState::after_pre_forward, memory);
-  walk_operation(segment, segments_[segment]->again, walks_[segment]->again_body,
-                 /*is_backward=*/false, times_of(segment).again_at, /*done=*/0);
+  walk_section(segment, segments_[segment]->again, walks_[segment]->again_body,
+               /*is_backward=*/false, times_of(segment).again_at, /*done=*/0);
   books_.compute_for(TimePart::recomputation, times_of(segment).again, name);
   snap(name, CallState::before_post_forward, memory);
   post_forward(unit, /*has_tape=*/true);
   snap(name, CallState::after_post_forward, memory);
-  walk_operation(segment, segments_[segment]->again, walks_[segment]->again_end,
-                 /*is_backward=*/false, {}, /*done=*/0);
+  walk_section(segment, segments_[segment]->again, walks_[segment]->again_end,
+               /*is_backward=*/false, {}, /*done=*/0);
 }
 
 void StepWalk::compute_backward(std::size_t segment, int m) {
@@ -312,21 +312,21 @@ void StepWalk::compute_backward(std::size_t segment, int m) {
   std::int64_t done = 0;
   std::size_t place = 0;
   auto next = times.completions.begin();
-  for (const SegmentWalk::Operation& operation : walks_[segment]->backward) {
-    if (has_parts) whole_->before(segment, operation.name);
-    walk_operation(segment, segments_[segment]->backward, operation, /*is_backward=*/true,
-                   times.backward_at, done);
+  for (const SegmentWalk::Section& section : walks_[segment]->backward) {
+    if (has_parts) whole_->before(segment, section.name);
+    walk_section(segment, segments_[segment]->backward, section, /*is_backward=*/true,
+                 times.backward_at, done);
     if (!has_parts) continue;
     const auto found = std::find_if(next, times.completions.end(), [&](const Completion& each) {
-      return each.operation == operation.name;
+      return each.operation == section.name;
     });
     if (found != times.completions.end()) {
       books_.compute_for(TimePart::backward, found->at - std::exchange(done, found->at),
                          name_of(segment));
       next = found + 1;
     }
-    whole_->complete(segment, place++, operation.name, m);
-    whole_->after(segment, operation.name);
+    whole_->complete(segment, place++, section.name, m);
+    whole_->after(segment, section.name);
   }
   books_.compute_for(TimePart::backward, times.backward - done, name_of(segment));
 }

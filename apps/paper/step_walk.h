@@ -140,11 +140,11 @@ class StepWalk {
   void snap(const std::string& module, nn::CallState state, MicroStepMemory& memory) const;
   void begin_phase(const char* name, int micro_step = -1) const;
   /// What a segment does while it computes for so long; `points` are all of a pass.
-  void walk_operation(std::size_t segment, const std::vector<MemoryPoint>& points,
-                      const SegmentWalk::Operation& operation, bool is_backward,
-                      const std::vector<std::int64_t>& at, std::int64_t done);
+  void walk_section(std::size_t segment, const std::vector<MemoryPoint>& points,
+                    const SegmentWalk::Section& section, bool is_backward,
+                    const std::vector<std::int64_t>& at, std::int64_t done);
   void walk_forward(std::size_t segment, const std::vector<MemoryPoint>& points,
-                    const SegmentWalk::Operations& operations, bool is_backward,
+                    const SegmentWalk::Sections& sections, bool is_backward,
                     const std::vector<std::int64_t>& at);
   const std::string& name_of(std::size_t segment) const;
   Unit* unit_at(int index);

@@ -86,8 +86,8 @@ class ZeroShards final : public ZeroWalk {
 
   std::vector<std::size_t> uses(const Segments& segments) const {
     std::vector<std::size_t> order;
-    const auto add = [&](std::size_t segment, const SegmentWalk::Operations& operations) {
-      for (const SegmentWalk::Operation& each : operations) {
+    const auto add = [&](std::size_t segment, const SegmentWalk::Sections& sections) {
+      for (const SegmentWalk::Section& each : sections) {
         if (const auto part = used_by(segment, each.name)) order.push_back(*part);
       }
     };
