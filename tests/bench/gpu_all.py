@@ -1,11 +1,24 @@
 """Runs what a CUDA card must show, and prints it as one table: tests/bench/gpu_all.sh.
 
-    gpu_all.py BIN_FOLDER OUTPUT_FOLDER [--parts NAME,…]
+    gpu_all.py BIN_FOLDER OUTPUT_FOLDER [--parts NAME,…] [--limit SECONDS]
 
-BIN_FOLDER has unshard-train and bench_cuda_rates. Without --parts all of them run: rates, kernels,
-steps, tests, bits, sanitizer, PyTorch; each takes some minutes at most. If the folder is that of the preset cuda-host, this is a
-dry run on the stand-in: the same checks at sizes that it can compute, whose speeds say nothing. The
-exit status is 1 if a check fails. What cannot be done here is a row that says "skipped", and why.
+BIN_FOLDER has unshard-train and bench_cuda_rates. Without --parts all of these run:
+
+    rates                   products in each format, and copies
+    kernels                 each kernel of a training beside those rates
+    steps                   speed and memory of trainings
+    test_cuda, test_cuda_fsdp, test_cuda_train
+                            the library's tests
+    bits                    DDP, ZeRO-2 and FSDP, also over NCCL, beside a single process
+    CPU                     initial values and losses beside the CPU's
+    memcheck, racecheck, synccheck, initcheck
+                            these tools of compute-sanitizer
+    PyTorch                 the trainings of steps there
+
+A part that takes longer than the limit, 300 seconds, is ended and has failed, and the others go on.
+If the folder is that of the preset cuda-host, this is a dry run on the stand-in: the same checks at
+sizes that it can compute, whose speeds say nothing. The exit status is 1 if a check fails. What
+cannot be done here is a row that says "skipped", and why.
 """
 
 from __future__ import annotations
@@ -15,22 +28,26 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
+from time import monotonic
+
+from gpu_model import MODELS
 
 ROOT = Path(__file__).resolve().parents[2]
 PEER = ROOT / "tests" / "oracle" / "gpu_peer.py"
-PARTS = ("rates", "kernels", "steps", "tests", "bits", "sanitizer", "PyTorch")
-_PATIENCE = 1800  # seconds, for a program that hangs: the other rows must not be lost
-
-
-def finished(command: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=_PATIENCE)
+SUITES = ("test_cuda", "test_cuda_fsdp", "test_cuda_train")
+TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
+PARTS = ("rates", "kernels", "steps", *SUITES, "bits", "CPU", *TOOLS, "PyTorch")
+_LIMIT = 300.0  # seconds of a part, also if a program hangs: the other rows must not be lost
+_NEAR = 1e-5  # between losses of the CPU and of a device: tests/cuda_train/training_test.cpp
 
 
 @dataclass(frozen=True)
@@ -46,11 +63,9 @@ class Sizes:
 _NANO = ["--model.preset=nano", "--model.vocab_size=256", "--training.local_batch_size=1"]
 _DRY = Sizes(24, 1 << 16, {"nano": _NANO},
              [*_NANO, "--training.global_batch_size=4", "--optimizer.lr=1e-2"], 2)
-_CARD = Sizes(8192, 1 << 30, {
-    "llama_124m": ["--model.preset=llama_124m", "--training.local_batch_size=16"],
-    "llama_2b": ["--model.preset=llama_2b", "--training.local_batch_size=4",
-                 "--training.activation_checkpoint=block"],
-}, ["--model.preset=small", "--training.local_batch_size=4", "--training.global_batch_size=16"], 20)
+_CARD = Sizes(8192, 1 << 30, {name: list(MODELS[name].words) for name in ("124M", "1B")},
+              ["--model.preset=small", "--training.local_batch_size=4",
+               "--training.global_batch_size=16"], 20)
 
 
 @dataclass
@@ -69,7 +84,7 @@ class Table:
         """Goes on with the other rows if a program fails, or prints what nobody understands."""
         try:
             measure()
-        except (RuntimeError, ValueError, KeyError, OSError,
+        except (RuntimeError, ValueError, LookupError, OSError,
                 subprocess.SubprocessError) as error:
             self.add(what, " ".join(str(error).split()), False)
 
@@ -78,39 +93,81 @@ class Table:
         return "\n".join(lines + [f"| {' | '.join(row)} |" for row in self.rows]) + "\n"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Programs:
+    """What runs in a part, until its time is over."""
     folder: Path
     out: Path
+    limit: float  # seconds of a part
+    end: float = 0  # of this part, on the clock of monotonic()
+
+    def begin_part(self) -> None:
+        self.end = monotonic() + self.limit
+
+    def finished(self, command: list[str]) -> subprocess.CompletedProcess[str]:
+        # In a session of its own, because compute-sanitizer has started a program too.
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              start_new_session=True) as process:
+            try:
+                output, errors = process.communicate(timeout=self.end - monotonic())
+            except subprocess.TimeoutExpired as error:
+                raise RuntimeError(f"ended after the {self.limit:.0f} s that a part has, in "
+                                   f"{' '.join(command)}") from error
+            finally:
+                if process.returncode is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+        return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
     def output_of(self, name: str, *words: str) -> str:
         """What the program prints; an error of ours if it fails."""
         command = [str(self.folder / name), *words]
-        done = finished(command)
+        done = self.finished(command)
         if done.returncode != 0:
             raise RuntimeError(f"{' '.join(command)}\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
         return done.stdout
 
-    def train(self, *words: str) -> tuple[dict, list[float]]:
-        """The summary of a training on the device, and the tokens per second of each step."""
+    def train(self, *words: str, device: str = "cuda") -> tuple[dict, list[float]]:
+        """The summary of a training, and the tokens per second of each step."""
         summary = self.out / "summary.json"
         text = self.output_of("unshard-train", f"--data.path={ROOT / 'README.md'}",
-                              "--device=cuda", f"--summary={summary}", *words)
+                              f"--device={device}", f"--summary={summary}", *words)
         speeds = [float(value) for value in re.findall(r"(\d+) tokens/s", text)]
         return json.loads(summary.read_text(encoding="utf-8"))["runs"][0], speeds
 
 
-def machine(table: Table, is_dry: bool) -> int:
-    """What computes, and its driver; the number of cards."""
+def way_to_run(architectures: str, capability: str) -> str:
+    """How what CMake has compiled for these runs on a card of 9.0, say; "" if it cannot."""
+    major, minor = (int(part) for part in capability.split("."))
+    known = re.findall(r"(?<![^;])(\d+)(\d)(-real|-virtual)?(?![^;])", architectures)
+    code = [(int(of), int(level)) for of, level, kind in known if kind != "-virtual"]
+    ptx = [(int(of), int(level)) for of, level, kind in known if kind != "-real"]
+    if any(of == major and level <= minor for of, level in code):
+        return "machine code"
+    return "PTX" if any(each <= (major, minor) for each in ptx) else ""
+
+
+def machine(table: Table, programs: Programs, is_dry: bool) -> int:
+    """What computes, its driver, and whether the programs are compiled for it; how many cards."""
     if is_dry:
         table.add("card", "none: this is a dry run on the stand-in, whose speeds say nothing")
         return 0
-    query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
-    answer = finished(query)
+    query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total,compute_cap",
+             "--format=csv,noheader"]
+    answer = programs.finished(query)
     answer.check_returncode()
     cards = answer.stdout.strip().splitlines()
     for card in cards:
         table.add("card", card)
+
+    def judge(capability: str) -> None:
+        cache = (programs.folder.parent / "CMakeCache.txt").read_text(encoding="utf-8")
+        compiled = re.findall(r"(?m)^CMAKE_CUDA_ARCHITECTURES:\w+=(.*)$", cache)[0]
+        way = way_to_run(compiled, capability)
+        table.add(f"compiled for compute capability {capability}",
+                  f"{way or 'nothing that it runs'}, of {compiled.replace(';', ', ')}", way != "")
+
+    for capability in sorted({card.split(", ")[-1] for card in cards}):
+        table.attempt("compiled for the card", partial(judge, capability))
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     return len(cards) if visible is None else len(visible.split(","))
 
@@ -129,8 +186,7 @@ def rates(table: Table, programs: Programs, sizes: Sizes) -> dict[str, float]:
 def kernels(table: Table, programs: Programs, sizes: Sizes, found: dict[str, float]) -> None:
     """Each kernel of a training in bfloat16 alone, beside the rate of what limits it."""
     for model, words in sizes.models.items():
-        shape = [word for word in words if "activation_checkpoint" not in word]
-        for kernel in json.loads(programs.output_of("bench_cuda_rates", "kernels", *shape)):
+        for kernel in json.loads(programs.output_of("bench_cuda_rates", "kernels", *words)):
             what, seconds = f"{model}: {kernel['name']}", kernel["seconds"]
             least = max(kernel["operations"] / found["bfloat16"], kernel["bytes"] / found["copy"])
             amount = (f"{kernel['operations'] / seconds / 1e12:.3g} TFLOP/s" if kernel["operations"]
@@ -145,12 +201,32 @@ def bits(table: Table, programs: Programs, sizes: Sizes) -> None:
         words = [*sizes.bits, f"--training.steps={sizes.steps}",
                  f"--training.mixed_precision_param={name}"]
         alone, _ = programs.train(*words)
-        for strategy, ranks in (("ddp", 2), ("zero2", 2), ("fsdp", 2), ("fsdp", 4)):
+        for strategy, ranks, by in (("ddp", 2, "canonical"), ("zero2", 2, "canonical"),
+                                    ("fsdp", 2, "canonical"), ("fsdp", 4, "canonical"),
+                                    ("fsdp", 1, "nccl")):
             run, _ = programs.train(*words, f"--parallel.strategy={strategy}",
-                                    f"--parallel.ranks={ranks}")
+                                    f"--parallel.ranks={ranks}",
+                                    f"--parallel.device_collectives={by}")
             same = (run["param_sha256"], run["losses"]) == (alone["param_sha256"], alone["losses"])
-            table.add(f"{name}: {strategy} on {ranks} ranks has the bits of a single process",
+            placed = f"{ranks} rank{'s' if ranks > 1 else ' over NCCL'}"
+            table.add(f"{name}: {strategy} on {placed} has the bits of a single process",
                       f"last loss {run['losses'][-1]:.4f}", same)
+
+
+def beside_cpu(table: Table, programs: Programs, sizes: Sizes) -> None:
+    """Initial values have the CPU's bits. Products have not, so losses of float32 are near."""
+    # At a learning rate of 0 every value stays what it was before the step.
+    words = [*sizes.bits, "--training.steps=1", "--optimizer.lr=0"]
+    expected = programs.train(*words, device="cpu")[0]["param_sha256"]
+    for what, placed in (("a single process", []),
+                         ("FSDP on 2 ranks", ["--strategy=fsdp", "--ranks=2"])):
+        found = programs.train(*words, *placed)[0]["param_sha256"]
+        table.add(f"initial values of {what} have the CPU's bits", found[:16], found == expected)
+    words = [*_DRY.bits, f"--training.steps={_DRY.steps}"]
+    losses = [programs.train(*words, device=device)[0]["losses"] for device in ("cuda", "cpu")]
+    apart = max(abs(ours - cpu) for ours, cpu in zip(*losses, strict=True))
+    table.add(f"losses of nano in float32 are within {_NEAR:g} of the CPU's",
+              f"at most {apart:.2g} apart in {len(losses[0])} steps", apart <= _NEAR)
 
 
 def steps(table: Table, programs: Programs, sizes: Sizes, rate: float) -> dict[str, float]:
@@ -176,56 +252,69 @@ def steps(table: Table, programs: Programs, sizes: Sizes, rate: float) -> dict[s
     return speeds
 
 
-def suite(table: Table, programs: Programs, cards: int) -> None:
+def suite(table: Table, programs: Programs, cards: int, name: str) -> None:
     """The library's tests, on the card."""
-    for name in ("test_cuda", "test_cuda_fsdp", "test_cuda_train"):
-        if cards == 0 or not (programs.folder / name).is_file():
-            table.add(f"{name} on a card", "skipped: make test-cuda runs it on the stand-in"
-                      if cards == 0 else "skipped: a student kit does not have it")
-            continue
-        # One word: tests that have neither tag.
-        left_out = "~[stand-in]" + ("~[cards]" if cards < 4 else "")
-        done = finished([str(programs.folder / name), left_out])
-        (programs.out / f"{name}.txt").write_text(done.stdout + done.stderr, encoding="utf-8")
-        last = done.stdout.strip().splitlines()[-1:]
-        table.add(f"{name} on a card", "".join(last), done.returncode == 0)
+    if cards == 0 or not (programs.folder / name).is_file():
+        table.add(f"{name} on a card", "skipped: make test-cuda runs it on the stand-in"
+                  if cards == 0 else "skipped: a student kit does not have it")
+        return
+    # One word: tests that have neither tag.
+    left_out = "~[stand-in]" + ("~[cards]" if cards < 4 else "")
+    done = programs.finished([str(programs.folder / name), left_out])
+    (programs.out / f"{name}.txt").write_text(done.stdout + done.stderr, encoding="utf-8")
+    last = done.stdout.strip().splitlines()[-1:]
+    table.add(f"{name} on a card", "".join(last), done.returncode == 0)
 
 
-_TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
-
-
-def sanitizer(table: Table, programs: Programs, cards: int) -> None:
-    """compute-sanitizer over a short training of several ranks, and over the kernels' tests."""
-    program = shutil.which("compute-sanitizer")
+def sanitized(tool: str) -> dict[str, list[str]]:
+    """By name: the runs that this tool can judge."""
     training = ["unshard-train", f"--data.path={ROOT / 'README.md'}", "--device=cuda", *_NANO,
-                "--training.global_batch_size=4", "--training.steps=2", "--strategy=fsdp", "--ranks=2"]
-    runs = {(tool, what): words for tool in _TOOLS
-            for what, words in (("a training", training),
-                                ("kernels", ["test_cuda", "[kernels]~[stand-in]~[cards]"]))}
+                "--training.global_batch_size=4", "--training.steps=2", "--strategy=fsdp",
+                "--ranks=2"]
+    runs = {"a training in float32": training}
+    tests = ["test_cuda", "--warn", "NoTests", "--filenames-as-tags"]
+    if tool == "initcheck":
+        # In bfloat16 it does not see what cuBLASLt's products store, and reports every read of it
+        # (docs/gpu.md). So it gets no such training, and only tests of kernels in which it was
+        # silent on a card, because they multiply nothing.
+        files = ("attention", "rms_norm", "exact_norm", "embedding", "cross_entropy")
+        some = ",".join(f"[#{file}_test]~[stand-in]~[cards]" for file in files)
+        return {**runs, "kernels without products": [*tests, some]}
+    return {**runs,
+            "a training in bfloat16": [*training, "--training.mixed_precision_param=bfloat16"],
+            "kernels": [*tests, "[kernels]~[stand-in]~[cards]"]}
 
-    def checked(tool: str, words: list[str]) -> subprocess.CompletedProcess[str]:
-        return finished([str(program), "--tool", tool, "--error-exitcode", "9",
-                         str(programs.folder / words[0]), *words[1:]])
 
+def sanitizer(table: Table, programs: Programs, cards: int, tool: str) -> None:
+    """compute-sanitizer over short trainings of several ranks, and over the kernels' tests."""
+    program = shutil.which("compute-sanitizer")
     why = ("there is no card" if cards == 0 else "" if program else "it is not installed")
     if why:
-        for tool in _TOOLS:
-            table.add(f"compute-sanitizer, {tool}", f"skipped: {why}")
+        table.add(f"compute-sanitizer, {tool}", f"skipped: {why}")
         return
-    with ThreadPoolExecutor(len(_TOOLS)) as pool:
-        results = {key: pool.submit(checked, key[0], words) for key, words in runs.items()
-                   if (programs.folder / words[0]).is_file()}
-    for (tool, what), result in results.items():
-        done = result.result()
-        (programs.out / f"{tool}, {what}.txt").write_text(done.stdout + done.stderr, encoding="utf-8")
-        said = re.findall(r".*(?:ERROR|RACECHECK) SUMMARY:.*", done.stdout + done.stderr)
-        table.add(f"compute-sanitizer, {tool}, {what}", "".join(said[-1:]), done.returncode == 0)
+    check = [str(program), "--tool", tool, "--error-exitcode", "9"]
+    runs = {what: [*check, str(programs.folder / name), *words]
+            for what, (name, *words) in sanitized(tool).items()
+            if (programs.folder / name).is_file()}
+    with ThreadPoolExecutor(len(runs)) as pool:
+        results = {what: pool.submit(programs.finished, words) for what, words in runs.items()}
+
+    def judge(what: str) -> None:
+        done = results[what].result()
+        said = done.stdout + done.stderr
+        (programs.out / f"{tool}, {what}.txt").write_text(said, encoding="utf-8")
+        table.add(f"compute-sanitizer, {tool}, {what}",
+                  "".join(re.findall(r".*(?:ERROR|RACECHECK) SUMMARY:.*", said)[-1:]),
+                  done.returncode == 0)
+
+    for what in runs:
+        table.attempt(f"compute-sanitizer, {tool}, {what}", partial(judge, what))
 
 
-def peer(table: Table, sizes: Sizes, speeds: dict[str, float]) -> None:
+def peer(table: Table, programs: Programs, sizes: Sizes, speeds: dict[str, float]) -> None:
     """PyTorch on the same shapes, where it is installed and has the card."""
     for model in sizes.models:
-        done = finished([sys.executable, str(PEER), model])
+        done = programs.finished([sys.executable, str(PEER), model])
         if done.returncode != 0:
             said = (done.stderr or done.stdout).strip().splitlines()[-1:]
             table.add(f"{model} in PyTorch", f"skipped: {''.join(said)}")
@@ -241,32 +330,38 @@ def main() -> int:
     words.add_argument("bin_folder", type=Path)
     words.add_argument("output_folder", type=Path)
     words.add_argument("--parts", default="")
+    words.add_argument("--limit", type=float, default=_LIMIT)
     asked = words.parse_args()
     wanted = asked.parts.split(",") if asked.parts else list(PARTS)
     if unknown := set(wanted) - set(PARTS):
         words.error(f"there is no part {', '.join(sorted(unknown))}: there are {', '.join(PARTS)}")
     if {"kernels", "steps"} & set(wanted):
         wanted.append("rates")  # they are compared with them
-    programs = Programs(asked.bin_folder.resolve(), asked.output_folder.resolve())
+    programs = Programs(asked.bin_folder.resolve(), asked.output_folder.resolve(), asked.limit)
     programs.out.mkdir(parents=True, exist_ok=True)
     is_dry = programs.folder.parent.name == "cuda-host"
     sizes = _DRY if is_dry else _CARD
     table = Table()
-    cards = machine(table, is_dry)
+    programs.begin_part()
+    cards = machine(table, programs, is_dry)
     found: dict[str, float] = {}
     speeds: dict[str, float] = {}
     parts: dict[str, Callable[[], None]] = {
         "rates": lambda: found.update(rates(table, programs, sizes)),
         "kernels": lambda: kernels(table, programs, sizes, found),
         "steps": lambda: speeds.update(steps(table, programs, sizes, found["bfloat16"])),
-        "tests": lambda: suite(table, programs, cards),
         "bits": lambda: bits(table, programs, sizes),
-        "sanitizer": lambda: sanitizer(table, programs, cards),
-        "PyTorch": lambda: peer(table, sizes, speeds),
+        "CPU": lambda: beside_cpu(table, programs, sizes),
+        "PyTorch": lambda: peer(table, programs, sizes, speeds),
     }
+    for name in SUITES:
+        parts[name] = partial(suite, table, programs, cards, name)
+    for name in TOOLS:
+        parts[name] = partial(sanitizer, table, programs, cards, name)
     for name in PARTS:
         if name not in wanted:
             continue
+        programs.begin_part()
         table.attempt(name, parts[name])
         (programs.out / "table.md").write_text(table.markdown(), encoding="utf-8")
     print(f"Written: {programs.out / 'table.md'}")

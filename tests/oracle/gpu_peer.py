@@ -1,6 +1,6 @@
 """Tokens per second of PyTorch on a CUDA card, for tests/bench/gpu_all.py.
 
-    gpu_peer.py llama_124m|llama_2b [--device cpu]
+    gpu_peer.py 124M|1B [--device cpu]
 
 It trains transformers' LlamaForCausalLM of the same shapes in bfloat16 (autocast, over parameters in
 float32) with AdamW, in three ways: eager, compiled, and sharded by FSDP2 over one rank. It prints
@@ -25,29 +25,27 @@ try:
 except ImportError as error:
     sys.exit(f"PyTorch 2.6 or newer, with transformers, is not installed ({error})")
 
-# vocabulary, width, layers, heads, F, T, tied, B, checkpoint: as in nn/transformer.h and gpu_all.py
-_SHAPES = {"llama_124m": (50304, 768, 12, 12, 2048, 1024, True, 16, False),
-           "llama_2b": (50304, 1600, 48, 25, 6400, 1024, False, 4, True),
-           "nano": (256, 16, 2, 2, 40, 8, False, 1, False)}
+# vocabulary, width, layers, heads, heads of keys, F, T, tied, B: as in nn/transformer_config.cpp and
+# tests/bench/gpu_model.py
+_SHAPES = {"124M": (50304, 768, 12, 12, 12, 2048, 1024, True, 16),
+           "1B": (128256, 2048, 16, 32, 8, 8192, 2048, True, 4),
+           "nano": (256, 16, 2, 2, 2, 40, 8, False, 1)}
 _STEPS = 20
 
 
 def make_model(shape: tuple, device: str) -> LlamaForCausalLM:
-    vocabulary, width, layers, heads, inner, length, tied, _, checkpoint = shape
+    vocabulary, width, layers, heads, keys, inner, length, tied, _ = shape
     config = LlamaConfig(vocab_size=vocabulary, hidden_size=width, num_hidden_layers=layers,
-                         num_attention_heads=heads, num_key_value_heads=heads,
+                         num_attention_heads=heads, num_key_value_heads=keys,
                          intermediate_size=inner, max_position_embeddings=length,
                          tie_word_embeddings=tied, use_cache=False, attn_implementation="sdpa")
     with torch.device(device):
-        model = LlamaForCausalLM(config)
-    if checkpoint:
-        model.gradient_checkpointing_enable()
-    return model
+        return LlamaForCausalLM(config)
 
 
 def speed(model: torch.nn.Module, shape: tuple, device: str, is_sharded: bool) -> float:
     """The median of the second half of the steps, in tokens per second."""
-    vocabulary, length, batch = shape[0], shape[5], shape[7]
+    vocabulary, length, batch = shape[0], shape[6], shape[8]
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=device == "cuda")
     tokens = torch.randint(vocabulary, (batch, length), device=device)
     speeds = []

@@ -1,0 +1,96 @@
+"""Tests of tests/bench/gpu_all.py and gpu_all.sh: what a dry run on the stand-in does not reach.
+
+FSDP_STAND_IN_PROGRAMS is a folder cuda-host/bin with unshard-train and bench_cuda_rates.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import gpu_all
+
+SCRIPT = Path(gpu_all.__file__)
+
+
+class ArchitecturesAndCards(unittest.TestCase):
+    def test_machine_code_runs_on_its_own_generation_from_its_level_on(self):
+        for capability in ("8.0", "8.6", "9.0", "12.1"):
+            self.assertEqual(gpu_all.way_to_run("80-real;90-real;120", capability), "machine code")
+        self.assertEqual(gpu_all.way_to_run("86-real", "8.0"), "")
+        self.assertEqual(gpu_all.way_to_run("90-real", "10.0"), "")
+
+    def test_ptx_runs_on_all_later_cards(self):
+        self.assertEqual(gpu_all.way_to_run("80-real;90", "12.0"), "PTX")
+        self.assertEqual(gpu_all.way_to_run("80-virtual", "8.0"), "PTX")
+        self.assertEqual(gpu_all.way_to_run("90-virtual", "8.9"), "")
+
+    def test_what_is_for_one_card_alone_is_not_counted(self):
+        self.assertEqual(gpu_all.way_to_run("90a;native", "9.0"), "")
+
+
+class Sanitized(unittest.TestCase):
+    def test_initcheck_names_files_of_tests_and_no_training_in_bfloat16(self):
+        runs = gpu_all.sanitized("initcheck")
+        self.assertNotIn("bfloat16", str(runs))
+        files = re.findall(r"\[#(\w+)\]", str(runs))
+        self.assertIn("attention_test", files)
+        for file in files:
+            self.assertTrue((gpu_all.ROOT / "tests" / "cuda" / f"{file}.cpp").is_file(), file)
+
+    def test_the_other_tools_see_tensor_cores_in_a_training(self):
+        for tool in ("memcheck", "racecheck", "synccheck"):
+            self.assertIn("param=bfloat16", str(gpu_all.sanitized(tool)))
+
+
+class Limits(unittest.TestCase):
+    def test_a_part_that_runs_out_of_time_has_failed_and_the_others_go_on(self):
+        folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        programs = folder / "cuda-host" / "bin"
+        programs.mkdir(parents=True)
+        for name in ("unshard-train", "bench_cuda_rates"):
+            (programs / name).symlink_to(str(shutil.which("true")))
+        done = subprocess.run([sys.executable, SCRIPT, programs, folder / "out", "--limit", "0",
+                               "--parts", "rates,CPU,memcheck"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        rows = (folder / "out" / "table.md").read_text(encoding="utf-8").splitlines()
+        for part, row in zip(("rates", "CPU"), rows[3:5], strict=True):
+            self.assertRegex(row, rf"^\| {part} \| ended after the 0 s .* \| NO \|$")
+        self.assertRegex(rows[5], "memcheck .* skipped")
+
+
+class Packs(unittest.TestCase):
+    def setUp(self):
+        folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.pack, self.out = folder / "programs.tar.xz", folder / "out"
+
+    def script(self, *words: object) -> subprocess.CompletedProcess[str]:
+        quickly = {**os.environ, "XZ_OPT": "-0"}
+        return subprocess.run(["sh", SCRIPT.with_suffix(".sh"), *words], capture_output=True,
+                              text=True, env=quickly)
+
+    def make_pack(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return self.script("--pack", self.pack, "--from", os.environ["FSDP_STAND_IN_PROGRAMS"],
+                           *words)
+
+    def test_what_was_packed_runs(self):
+        made = self.make_pack()
+        self.assertEqual(made.returncode, 0, made.stderr)
+        done = self.script("--packed", self.pack, "--parts", "rates", self.out)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        table = (self.out / "table.md").read_text(encoding="utf-8")
+        self.assertIn("dry run on the stand-in", table)
+        self.assertIn("| products of 24 x 24 in bfloat16 |", table)
+
+    def test_a_pack_that_is_too_large_is_an_error(self):
+        made = self.make_pack("--most", "1000")
+        self.assertEqual(made.returncode, 1)
+        self.assertRegex(made.stderr, r"has \d+ bytes, and 1000 are the most")
+
+
+if __name__ == "__main__":
+    unittest.main()
