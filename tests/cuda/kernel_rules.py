@@ -67,14 +67,14 @@ MOST_PER_TILE = {
     "attention_tensor_cores forward_kernel<true, 64": 400,
     "attention_tensor_cores forward_kernel<true, 96": 500,
     "attention_tensor_cores forward_kernel<true, 128": 600,
-    "attention_tensor_cores_backward query_kernel<true, 32": 280,
-    "attention_tensor_cores_backward query_kernel<true, 64": 350,
-    "attention_tensor_cores_backward query_kernel<true, 96": 520,
-    "attention_tensor_cores_backward query_kernel<true, 128": 570,
-    "attention_tensor_cores_backward key_kernel<true, 32": 380,
-    "attention_tensor_cores_backward key_kernel<true, 64": 500,
-    "attention_tensor_cores_backward key_kernel<true, 96": 720,
-    "attention_tensor_cores_backward key_kernel<true, 128": 800,
+    "attention_tensor_cores_backward query_kernel<true, 32": 255,
+    "attention_tensor_cores_backward query_kernel<true, 64": 321,
+    "attention_tensor_cores_backward query_kernel<true, 96": 485,
+    "attention_tensor_cores_backward query_kernel<true, 128": 530,
+    "attention_tensor_cores_backward key_kernel<true, 32": 343,
+    "attention_tensor_cores_backward key_kernel<true, 64": 471,
+    "attention_tensor_cores_backward key_kernel<true, 96": 660,
+    "attention_tensor_cores_backward key_kernel<true, 128": 747,
 }
 # Of a multiprocessor, by the CUDA Programming Guide: KiB of shared memory, warps, blocks. A block can
 # have all of that memory but the KiB which CUDA keeps per block.

@@ -34,16 +34,16 @@ __global__ void __launch_bounds__(kTensorThreads)
   const int first = ((length - 1) / kQueries - static_cast<int>(blockIdx.z)) * kQueries;
   const int end = first + kQueries < length ? first + kQueries : length;  // of the keys
   const Head head = head_of_block(e);
-  const std::int64_t keys = key_begin(e, head);
+  std::int64_t next = key_begin(e, head);  // where the keys are that are loaded next
   // Of the position 0, which may lie before the array.
   const std::int64_t queries = query_begin(e, head) - first_query * rows.q_stride;
 
   const auto load_stage = [&](int parity, int k0) {
     const SharedAddress stage = stages + parity * (2 * kTileNbytes);
-    const std::int64_t from = keys + k0 * rows.kv_stride;
-    load_tile<kIsWhole, D, Keys>(stage, k + from, rows.kv_stride, length - k0, e.width);
-    load_tile<kIsWhole, D, Keys>(stage + kTileNbytes, v + from, rows.kv_stride, length - k0,
+    load_tile<kIsWhole, D, Keys>(stage, k + next, rows.kv_stride, length - k0, e.width);
+    load_tile<kIsWhole, D, Keys>(stage + kTileNbytes, v + next, rows.kv_stride, length - k0,
                                  e.width);
+    next += Keys * rows.kv_stride;
   };
   load_tile<kIsWhole, D, kQueries>(query_tile, q + queries + first * rows.q_stride, rows.q_stride,
                                    length - first, e.width, first_query - first);

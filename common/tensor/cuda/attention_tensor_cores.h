@@ -80,16 +80,17 @@ __device__ __forceinline__ void load_tile(SharedAddress tile, const T* from, std
   const unsigned thread = computed_here(threadIdx.x);
   const int row = static_cast<int>(thread / kLanes), unit = static_cast<int>(thread % kLanes);
   if (unit >= D / 8) return;
-  const T* const at = from + row * stride + 8 * unit;
   if constexpr (kIsWhole) {
     if (8 * unit >= static_cast<int>(width)) end = 0;
     const int step = static_cast<int>(stride);  // small enough, by with_way()
+    const T* const at = from + (row * step + 8 * unit);
     FSDP_UNROLL
     for (int i = 0; i < Rows; i += kAtOnce) {
       const bool is_there = row < end - i && row >= begin - i;
       cp_async<16>(tile + place<D>(row + i, unit), at + i * step, is_there);
     }
   } else {
+    const T* const at = from + row * stride + 8 * unit;
     for (int i = 0; i < Rows; i += kAtOnce) {
       const std::int64_t count = row < end - i && row >= begin - i ? width - 8 * unit : 0;
       Unit<T> loaded;
@@ -153,27 +154,31 @@ struct Sums {
       }
     }
   }
-  /// += rows (16 · M, D) · tile (N, D)ᵀ.
-  template <int D, class Rows>
+  /// += rows (16 · M, D) · tile (N, D)ᵀ. The tile begins Behind bytes after `tile`. They are added
+  /// behind the exchange, which multiples of 256 do not change, so that such tiles share registers.
+  template <int D, int Behind = 0, class Rows>
   __device__ __forceinline__ void add_transposed(const Rows& rows, SharedAddress tile,
                                                  const Lane& lane) {
+    static_assert(Behind % 256 == 0);
     const SharedAddress right = lane_of_b<D>(tile, lane);
     FSDP_UNROLL
     for (int chunk = 0; chunk < D / 16; ++chunk) {
       unsigned a[M][4];
       rows.get(a, chunk);
+      const SharedAddress of_chunk = (right ^ static_cast<SharedAddress>(chunk << 5)) + Behind;
       FSDP_UNROLL
       for (int j = 0; j < N / 8; j += 2) {
         unsigned b[4];
-        ldmatrix_x4(b, (right ^ static_cast<SharedAddress>(chunk << 5)) + j * 8 * kRowNbytes<D>);
+        ldmatrix_x4(b, of_chunk + j * 8 * kRowNbytes<D>);
         add_pair(j, a, b);
       }
     }
   }
-  /// += weights (16 · M, K), each rounded to T, · tile (K, N).
-  template <int K>
+  /// += weights (16 · M, K), each rounded to T, · tile (K, N), which begins as above.
+  template <int Behind = 0, int K>
   __device__ __forceinline__ void add_product(const Sums<T, M, K>& weights, SharedAddress tile,
                                               const Lane& lane) {
+    static_assert(Behind % 256 == 0);
     const SharedAddress right = lane_of_a<N>(tile, lane);
     FSDP_UNROLL
     for (int k = 0; k < K / 16; ++k) {
@@ -189,7 +194,8 @@ struct Sums {
       FSDP_UNROLL
       for (int j = 0; j < N / 8; j += 2) {
         unsigned b[4];
-        ldmatrix_x4_trans(b, (right ^ static_cast<SharedAddress>(j << 4)) + k * 16 * kRowNbytes<N>);
+        const SharedAddress of_pair = (right ^ static_cast<SharedAddress>(j << 4)) + Behind;
+        ldmatrix_x4_trans(b, of_pair + k * 16 * kRowNbytes<N>);
         add_pair(j, a, b);
       }
     }

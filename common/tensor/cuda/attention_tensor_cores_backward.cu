@@ -66,7 +66,8 @@ __device__ __forceinline__ void load_terms(SharedAddress to, const T* dq, const 
                                            int end, std::int64_t width) {
   if constexpr (kIsWhole) {
     const int row = static_cast<int>(threadIdx.x);
-    if (row < Rows) cp_async<kTermsNbytes>(to + kTermsNbytes * row, dq + row * stride, row < end);
+    const int step = static_cast<int>(stride);  // small enough, as in load_tile()
+    if (row < Rows) cp_async<kTermsNbytes>(to + kTermsNbytes * row, dq + row * step, row < end);
   } else {
     compute_terms<D, Rows>(dout, out, lse, stride, end, width, [&](int row, float2 terms) {
       store_vector(to + kTermsNbytes * row, terms);
@@ -103,21 +104,20 @@ __global__ void __launch_bounds__(kTensorThreads)
   const HeadRows rows(e);
   const Lane lane;
   const SharedAddress query_tile = shared_address(dynamic_shared_memory);
-  const SharedAddress stages = query_tile + kStages<D>;  // keys, values; twice
 
   const int length = static_cast<int>(e.length);
   const int first = static_cast<int>(gridDim.z - 1 - blockIdx.z) * kQueries;  // the longest first
   const int end = first + kQueries < length ? first + kQueries : length;      // of the keys
   const Head head = head_of_block(e);
-  const std::int64_t keys = key_begin(e, head);
+  std::int64_t next = key_begin(e, head);  // where the keys are that are loaded next
   const std::int64_t queries = query_begin(e, head) + first * rows.q_stride;
 
-  const auto load_stage = [&](int k0) {
-    const SharedAddress stage = stages + k0 / Keys % 2 * (2 * kTileNbytes);
-    const std::int64_t from = keys + k0 * rows.kv_stride;
-    load_tile<kIsWhole, D, Keys>(stage, k + from, rows.kv_stride, length - k0, e.width);
-    load_tile<kIsWhole, D, Keys>(stage + kTileNbytes, v + from, rows.kv_stride, length - k0,
+  const auto load_stage = [&](int parity, int k0) {
+    const SharedAddress stage = query_tile + kStages<D> + parity * (2 * kTileNbytes);
+    load_tile<kIsWhole, D, Keys>(stage, k + next, rows.kv_stride, length - k0, e.width);
+    load_tile<kIsWhole, D, Keys>(stage + kTileNbytes, v + next, rows.kv_stride, length - k0,
                                  e.width);
+    next += Keys * rows.kv_stride;
   };
   load_tile<kIsWhole, D, kQueries>(query_tile, q + queries, rows.q_stride, length - first, e.width);
   load_tile<kIsWhole, D, kQueries>(query_tile + kQueries * kRowNbytes<D>, dout + queries,
@@ -125,28 +125,28 @@ __global__ void __launch_bounds__(kTensorThreads)
   load_terms<kIsWhole, D, kQueries>(query_tile + kTermsAt, dq + queries, dout + queries,
                                     out + queries, lse + lse_begin(e, head) + first, rows.q_stride,
                                     length - first, e.width);
-  load_stage(0);
+  load_stage(0, 0);
 
   const int warp_row = 16 * M * lane.warp;
   const SharedRows<D, M> shared_queries(query_tile + warp_row * kRowNbytes<D>, lane);
   const SharedRows<D, M, kQueries * kRowNbytes<D>> shared_douts(shared_queries);
   const float scale_log2 = scale * kLog2E;
   Sums<T, M, D> sums;
-  for (int k0 = 0; k0 < end; k0 += Keys) {
+  for (int k0 = 0, parity = 0; k0 < end; k0 += Keys, parity = 1 - parity) {
     cp_async_wait();
     __syncthreads();  // all see this stage, and have finished with the other
-    if (k0 + Keys < end) load_stage(k0 + Keys);
-    if (k0 > first + warp_row + 16 * M - 1) continue;  // this warp sees none of them
-    const SharedAddress stage = stages + k0 / Keys % 2 * (2 * kTileNbytes);
+    if (k0 + Keys < end) load_stage(1 - parity, k0 + Keys);
+    const int ahead = first + warp_row - k0;
+    if (ahead + 16 * M - 1 < 0) continue;  // this warp sees none of them
+    const SharedAddress base = query_tile + parity * (2 * kTileNbytes);  // the stage is behind it
 
     Sums<T, M, Keys> weights, dweights;
-    weights.template add_transposed<D>(shared_queries, stage, lane);
-    const int ahead = first + warp_row - k0;
+    weights.template add_transposed<D, kStages<D>>(shared_queries, base, lane);
     if (ahead < Keys - 1) {
       const int last = ahead + lane.row() - lane.column();
       weights.hide([&](int place) { return place > last; });
     }
-    dweights.template add_transposed<D>(shared_douts, stage + kTileNbytes, lane);
+    dweights.template add_transposed<D, kStages<D> + kTileNbytes>(shared_douts, base, lane);
     const unsigned char* const terms =
         dynamic_shared_memory + kTermsAt + (warp_row + lane.row()) * kTermsNbytes;
     FSDP_UNROLL
@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(kTensorThreads)
         }
       }
     }
-    sums.add_product(dweights, stage, lane);
+    sums.template add_product<kStages<D>>(dweights, base, lane);
   }
   float scales[M][2];
   FSDP_UNROLL
@@ -213,10 +213,14 @@ __global__ void __launch_bounds__(kTensorThreads)
   const int kv_head = static_cast<int>(blockIdx.y), first_head = kv_head * group;
   const std::int64_t here = key_begin(e, {blockIdx.x, 0, kv_head}) + k0 * rows.kv_stride;
 
+  // Where the first queries of a head are, and those that are loaded next.
+  std::int64_t top = query_begin(e, {blockIdx.x, first_head, kv_head}) + k0 * rows.q_stride;
+  std::int64_t next = top;
   const auto load_stage = [&](int parity, int h, int q0) {
     const SharedAddress stage = key_tile + kStages<D> + parity * (2 * kTileNbytes);
     const Head head{blockIdx.x, h, kv_head};
-    const std::int64_t from = query_begin(e, head) + q0 * rows.q_stride;
+    // Element by element there are no registers for `next`.
+    const std::int64_t from = kIsWhole ? next : query_begin(e, head) + q0 * rows.q_stride;
     load_tile<kIsWhole, D, Queries>(stage, q + from, rows.q_stride, length - q0, e.width);
     load_tile<kIsWhole, D, Queries>(stage + kTileNbytes, dout + from, rows.q_stride, length - q0,
                                     e.width);
@@ -238,25 +242,28 @@ __global__ void __launch_bounds__(kTensorThreads)
   for (; head < first_head + group; parity = 1 - parity) {
     const int ahead = warp_row - after;
     after += Queries;  // of the next stage
+    next += Queries * rows.q_stride;
     if (after >= length - k0) {
       after = 0;
       ++head;
+      top += e.width;
+      next = top;
     }
     cp_async_wait();
     __syncthreads();  // all see this stage, and have finished with the other
     if (head < first_head + group) load_stage(1 - parity, head, k0 + after);
-    const SharedAddress stage = key_tile + kStages<D> + parity * (2 * kTileNbytes);
+    const SharedAddress base = key_tile + parity * (2 * kTileNbytes);  // the stage is behind it
     const unsigned char* const terms =
         dynamic_shared_memory + kTermsAt + (parity * Queries + lane.column()) * kTermsNbytes;
     if (ahead > Queries - 1) continue;  // none of them sees a key of this warp
 
     Sums<T, M, Queries> weights, dweights;
-    weights.template add_transposed<D>(keys, stage, lane);
+    weights.template add_transposed<D, kStages<D>>(keys, base, lane);
     if (ahead + 16 * M - 1 > 0) {
       const int least = ahead + lane.row() - lane.column();
       weights.hide([&](int place) { return place < least; });
     }
-    dweights.template add_transposed<D>(values, stage + kTileNbytes, lane);
+    dweights.template add_transposed<D, kStages<D> + kTileNbytes>(values, base, lane);
     FSDP_UNROLL
     for (int j = 0; j < Queries / 8; ++j) {
       const auto two = *reinterpret_cast<const float4*>(terms + 8 * j * kTermsNbytes);  // queries
@@ -270,8 +277,8 @@ __global__ void __launch_bounds__(kTensorThreads)
         }
       }
     }
-    dv_sums.add_product(weights, stage + kTileNbytes, lane);
-    dk_sums.add_product(dweights, stage, lane);
+    dv_sums.template add_product<kStages<D> + kTileNbytes>(weights, base, lane);
+    dk_sums.template add_product<kStages<D>>(dweights, base, lane);
   }
 
   float scales[M][2], ones[M][2];
