@@ -23,6 +23,8 @@ namespace fsdp::strategies {
 using optim::Checkpointing;
 using optim::Strategy;
 
+namespace {
+
 FullyShardOptions shard_options(const optim::Recipe& recipe) {
   FullyShardOptions options;
   options.reshard_after_forward = recipe.sharding.reshard_after_forward;
@@ -36,8 +38,6 @@ FullyShardOptions shard_options(const optim::Recipe& recipe) {
   };
   return options;
 }
-
-namespace {
 
 // Draws no random numbers for parameters that will be read. A model that is built on meta keeps
 // zeros for them.
@@ -60,9 +60,7 @@ std::vector<nn::Module*> checkpointed_blocks(nn::TransformerLM& model,
   return blocks;
 }
 
-}  // namespace
-
-// While evaluating there is no second call, so nothing is kept for it.
+// Inside. While evaluating there is no second call, so nothing is kept for it.
 void checkpoint_blocks(nn::TransformerLM& model, const optim::Recipe& recipe) {
   for (nn::Module* block : checkpointed_blocks(model, recipe)) {
     if (recipe.checkpointing == Checkpointing::inside) checkpoint(*block);
@@ -81,6 +79,8 @@ void checkpoint_units(nn::TransformerLM& model, const optim::Recipe& recipe,
     checkpoint_around(sharded.unit(block->path()));
   }
 }
+
+}  // namespace
 
 MicroBatch MicroBatch::empty(std::int64_t batch, std::int64_t sequence_length) {
   const Context& context = Context::current();

@@ -24,14 +24,6 @@
 
 namespace fsdp::strategies {
 
-/// What task 7 is told of a recipe. The caller adds what is no part of it, such as a meta start.
-FullyShardOptions shard_options(const optim::Recipe& recipe);
-
-/// Checkpoints the blocks that the recipe names, inside; before the model is sharded.
-void checkpoint_blocks(nn::TransformerLM& model, const optim::Recipe& recipe);
-/// The same around units.
-void checkpoint_units(nn::TransformerLM& model, const optim::Recipe& recipe, ShardedModel& sharded);
-
 /// A part of the training's state that this rank holds.
 struct HeldSlice {
   io::StateSlice slice;
