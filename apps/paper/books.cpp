@@ -16,7 +16,8 @@ Books::Books(const MemoryOptions& options)
     : formats_(options.recipe.precision, options.recipe.zero.reductions.compression),
       rank_(options.rank),
       states_(static_cast<std::size_t>(options.recipe.optimizer.states())),
-      update_flops_(ops::optimizer_named(options.recipe.optimizer.name).flops) {}
+      update_flops_(ops::optimizer_named(options.recipe.optimizer.name).flops),
+      has_mean_pass_(options.recipe.has_mean_pass()) {}
 
 void Books::open_bytes(MemorySpace reported, RankPeaks* ranks) {
   has_bytes_ = true;
@@ -30,10 +31,11 @@ void Books::open_clock(const CostModel& machine, const KernelTimes& kernels) {
   ranks_per_box_ = machine.ranks_per_box;
 }
 
-void Books::hold_own(int rank, MemoryKind kind, std::int64_t nbytes, MemorySpace space) {
-  RankPeaks* ranks = space == MemorySpace::device ? device_.ranks() : nullptr;
-  if (ranks != nullptr) return ranks->add_own(rank, nbytes);
-  if (rank == rank_) hold(kind, nbytes, space);
+void Books::hold_own(int owner, MemoryKind kind, std::int64_t nbytes, MemorySpace space) {
+  if (owner != kEachRank && space == MemorySpace::device && counts_all_ranks()) {
+    return device_.ranks()->add_own(owner, nbytes);
+  }
+  if (is_mine(owner)) hold(kind, nbytes, space);
 }
 
 // --------------------------------------------------------------------------------------- the clock
@@ -67,7 +69,9 @@ void Books::add(std::int64_t numel, int count, MemorySpace space) {
   for (int i = 0; i < count; ++i) compute(TimePart::gradients, "sum", cost, space);
 }
 
-void Books::scale(std::int64_t numel, MemorySpace space) {
+void Books::divide_mean(std::int64_t numel, MemorySpace space) {
+  if (formats_.widens_sums) cast(TimePart::gradients, numel, formats_.sum, kFloatBytes, space);
+  if (!has_mean_pass_) return;
   compute(TimePart::gradients, "mean", costs::scale(numel, kFloatBytes), space);
 }
 
@@ -130,16 +134,15 @@ std::int64_t Books::start(std::int64_t WireBytes::*what, CollectiveOp op, std::i
   return end;
 }
 
-void Books::push_leaf(MemoryKind from, MemoryKind to, std::int64_t numel, int leaf,
-                      MemorySpace space) {
-  drop(from, formats_.sum * numel, space);
-  hold(to, formats_.sum * numel * (1 - additions_of_push(leaf)), space);
-  add(numel, additions_of_push(leaf), space);
+void Books::add_leaf(MemoryKind kind, std::int64_t numel, int leaf, MemorySpace space, int owner) {
+  hold_own(owner, kind, formats_.sum * numel * (1 - additions_of_push(leaf)), space);
+  if (is_mine(owner)) add(numel, additions_of_push(leaf), space);
 }
 
-void Books::fold_leaves(MemoryKind kind, std::int64_t numel, int leaves, MemorySpace space) {
-  drop(kind, formats_.sum * numel * additions_of_fold(leaves), space);
-  add(numel, additions_of_fold(leaves), space);
+void Books::fold_leaves(MemoryKind kind, std::int64_t numel, int leaves, MemorySpace space,
+                        int owner) {
+  hold_own(owner, kind, -formats_.sum * numel * additions_of_fold(leaves), space);
+  if (is_mine(owner)) add(numel, additions_of_fold(leaves), space);
 }
 
 // ------------------------------------------------------------------------------------- repetition

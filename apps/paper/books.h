@@ -52,9 +52,9 @@ class Books {
   }
   /// A copy in another format takes the place of `before` bytes.
   void replace(MemoryKind kind, std::int64_t before, std::int64_t after,
-               MemorySpace space = MemorySpace::device) {
-    hold(kind, after, space);
-    drop(kind, before, space);
+               MemorySpace space = MemorySpace::device, int owner = kEachRank) {
+    hold_own(owner, kind, after, space);
+    hold_own(owner, kind, -before, space);
   }
   /// The same bytes are counted as another kind from now on.
   void relabel(MemoryKind from, MemoryKind to, std::int64_t nbytes);
@@ -73,8 +73,11 @@ class Books {
   void set_owner(const std::string& unit) {
     if (observer_ != nullptr) owner_ = {unit, ""};
   }
-  /// Only this rank holds them, or lets them go. All ranks are counted on the device alone.
-  void hold_own(int rank, MemoryKind kind, std::int64_t nbytes,
+  /// In place of an owner: each rank has its own.
+  static constexpr int kEachRank = -1;
+  bool is_mine(int owner) const { return owner == kEachRank || owner == rank_; }
+  /// Only `owner` holds them, or lets them go. All ranks are counted on the device alone.
+  void hold_own(int owner, MemoryKind kind, std::int64_t nbytes,
                 MemorySpace space = MemorySpace::device);
   bool counts_all_ranks() const { return device_.ranks() != nullptr; }
   /// Of the memory that is asked for.
@@ -88,8 +91,8 @@ class Books {
             MemorySpace space = MemorySpace::device);
   void fill(TimePart part, std::int64_t numel, std::int64_t element,
             MemorySpace space = MemorySpace::device);
-  /// A mean from a sum.
-  void scale(std::int64_t numel, MemorySpace space = MemorySpace::device);
+  /// A sum becomes a mean in the masters' format.
+  void divide_mean(std::int64_t numel, MemorySpace space = MemorySpace::device);
   /// Into the global norm.
   void square(std::int64_t numel, MemorySpace space = MemorySpace::device);
   /// The optimizer on a piece; makes its state in the first step.
@@ -118,10 +121,16 @@ class Books {
   /// format of the sums, leaves pop(m + 1) sums where pop(m) were. Nothing is allocated for it, so
   /// it makes no peak.
   void push_leaf(MemoryKind from, MemoryKind to, std::int64_t numel, int leaf,
-                 MemorySpace space = MemorySpace::device);
+                 MemorySpace space = MemorySpace::device) {
+    drop(from, formats_.sum * numel, space);
+    add_leaf(to, numel, leaf, space);
+  }
+  /// The same, when what was pushed is dropped already. `owner` alone has sums.
+  void add_leaf(MemoryKind kind, std::int64_t numel, int leaf, MemorySpace space,
+                int owner = kEachRank);
   /// `leaves` are folded into one.
   void fold_leaves(MemoryKind kind, std::int64_t numel, int leaves,
-                   MemorySpace space = MemorySpace::device);
+                   MemorySpace space = MemorySpace::device, int owner = kEachRank);
   /// `count` additions of tensors to others.
   void add(std::int64_t numel, int count, MemorySpace space = MemorySpace::device);
 
@@ -160,6 +169,7 @@ class Books {
   int rank_;
   std::size_t states_;
   double update_flops_;
+  bool has_mean_pass_;
   bool has_bytes_ = false;
   MemorySpace reported_ = MemorySpace::device;
   Ledger device_;

@@ -46,9 +46,8 @@ void StepWalk::finish_gradients() {
       }
       if (formats_.widens_sums) {
         books_.replace(MemoryKind::sharded_grad, sum, kFloatBytes * flat.shard(), shards());
-        books_.cast(TimePart::gradients, flat.shard(), formats_.sum, kFloatBytes, shards());
       }
-      if (recipe_.has_mean_pass()) books_.scale(flat.shard(), shards());
+      books_.divide_mean(flat.shard(), shards());
     }
   }
 }

@@ -75,7 +75,7 @@ class RecipeSchedule final : public Schedule {
   }
   bool orders_kept_units() const override { return false; }
   bool has_buffers() const override { return false; }
-  bool reduces(int m) const override { return (m + 1) % recipe_.micro_steps_per_reduction == 0; }
+  bool reduces(int m) const override { return recipe_.plan().ends_reduction(m); }
 
  private:
   const optim::Recipe& recipe_;

@@ -1,10 +1,35 @@
 #include "paper/time_formula.h"
 
-#include "base/check.h"
 #include "paper/books.h"
 #include "paper/step_walk.h"
 
+#include <fmt/format.h>
+
 namespace fsdp::paper {
+
+void check_timed(const MemoryOptions& options) {
+  const optim::Recipe& recipe = options.recipe;
+  const optim::ZeroOptions& zero = recipe.zero;
+  const auto refuse = [](bool is_refused, const char* key, const char* what) {
+    if (!is_refused) return;
+    throw optim::RecipeError(key, fmt::format("the time of a step is only known for {}", what));
+  };
+  if (recipe.has_lora()) {
+    throw optim::RecipeError("lora.rank",
+                             "the planner knows the times of whole models only; set it to 0, or "
+                             "ask for --largest batch");
+  }
+  refuse(!recipe.frozen.empty() || !recipe.sharding.ignored.empty(), "frozen, ignored",
+         "models that are trained and sharded as a whole; leave them empty");
+  refuse(!zero.reductions.overlap, "parallel.overlap_comm",
+         "gradients that are reduced during backward; set it to true");
+  refuse(zero.reductions.compression.has_value(), "parallel.communication_data_type",
+         "gradients that travel uncompressed; leave it out");
+  refuse(!zero.reduce_scatter, "parallel.reduce_scatter",
+         "gradients that are reduced to their owners; set it to true");
+  refuse(!zero.contiguous_gradients, "parallel.contiguous_gradients",
+         "gradients that are copied into buckets; set it to true");
+}
 
 TimeFormula::TimeFormula(const nn::TransformerConfig& config, const MemoryOptions& options,
                          const CostModel& machine)
@@ -13,15 +38,7 @@ TimeFormula::TimeFormula(const nn::TransformerConfig& config, const MemoryOption
 TimeFormula::TimeFormula(const nn::TransformerConfig& config, const MemoryOptions& options,
                          const CostModel& machine, const KernelTimes& kernels) {
   check_options(config, options);
-  FSDP_CHECK(options.recipe.trains_all() && options.recipe.sharding.ignored.empty(),
-             "the time of a step is only known for models that are trained and sharded as a whole: "
-             "leave lora, frozen and ignored empty");
-  const optim::ZeroOptions& zero = options.recipe.zero;
-  FSDP_CHECK(zero.reductions.overlap && !zero.reductions.compression && zero.reduce_scatter &&
-                 zero.contiguous_gradients,
-             "the time of a step is only known for gradients that are reduced as they are, while "
-             "backward goes on: leave overlap, compression, reduce_scatter and "
-             "contiguous_gradients as they are by default");
+  check_timed(options);
   Books books(options);
   books.open_clock(machine, kernels);
   StepWalk walk(config, options, books);

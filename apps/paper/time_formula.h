@@ -11,6 +11,9 @@
 
 namespace fsdp::paper {
 
+/// @throws optim::RecipeError for what the clock has no rules for.
+void check_timed(const MemoryOptions& options);
+
 /// The time of a step by formula, equal to what the virtual clock says of a TrainedModel on the
 /// fake device, to the picosecond: from begin_step() to the end of zero_grad(), with Recipe::clip
 /// including the clip.
@@ -34,12 +37,9 @@ namespace fsdp::paper {
 ///     backward   max(b, g) + (K − 2)·max(b, g + ρ) + max(b, ρ) + ρ
 ///
 /// The norm on a fake device is zero, so that the clip is computed and never scales.
-///
-/// Not for models that are frozen in part, nor ignored parameters, nor for what ReduceOptions and
-/// ZeroOptions change in how gradients are reduced.
 class TimeFormula {
  public:
-  /// @throws Error if the options do not fit together, or are not covered.
+  /// @throws Error if the options do not fit together, or as check_timed() does.
   TimeFormula(const nn::TransformerConfig& config, const MemoryOptions& options,
               const CostModel& machine);
   /// The same, with kernel_times() of this model, machine, batch and format, which many formulas of

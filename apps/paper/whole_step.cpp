@@ -5,18 +5,6 @@
 
 namespace fsdp::paper {
 
-void WholeWalk::divide_mean(std::int64_t numel, MemorySpace space) {
-  if (formats_.widens_sums) {
-    books_.cast(TimePart::gradients, numel, formats_.sum, kFloatBytes, space);
-  }
-  if (recipe_.has_mean_pass()) books_.scale(numel, space);
-}
-
-void WholeWalk::hold_sum(const Bucket& bucket, std::int64_t nbytes, MemorySpace space) {
-  if (is_zero2()) return books_.hold_own(bucket.owner(), kKind, nbytes, space);
-  books_.hold(kKind, nbytes, space);
-}
-
 void WholeWalk::move_to_host(const Bucket& bucket) {
   const std::int64_t nbytes = formats_.sum * bucket.numel;
   hold_sum(bucket, nbytes, MemorySpace::host);
@@ -31,20 +19,18 @@ void WholeWalk::finish_gradients() {
   }
   const MemorySpace space = means();
   for (const Bucket& bucket : buckets_) {
-    const std::int64_t nbytes = formats_.sum * bucket.numel;
-    hold_sum(bucket, -nbytes * additions_of_fold(leaves), sums());
-    if (is_mine(bucket)) books_.add(bucket.numel, additions_of_fold(leaves), sums());
+    books_.fold_leaves(kKind, bucket.numel, leaves, sums(), bucket.owner());
     if (space != sums()) move_to_host(bucket);
     if (formats_.widens_sums) {
-      hold_sum(bucket, kFloatBytes * bucket.numel, space);
-      hold_sum(bucket, -nbytes, space);
+      books_.replace(kKind, formats_.sum * bucket.numel, kFloatBytes * bucket.numel, space,
+                     bucket.owner());
     }
     if (!is_mine(bucket)) continue;
     if (!is_zero2()) {
-      divide_mean(bucket.numel, space);
+      books_.divide_mean(bucket.numel, space);
       continue;
     }
-    for (const parallel::OwnedSlice& slice : bucket.slices) divide_mean(slice.numel, space);
+    for (const parallel::OwnedSlice& slice : bucket.slices) books_.divide_mean(slice.numel, space);
   }
   if (means() != steps()) copy_means();
 }

@@ -78,7 +78,8 @@ void WholeWalk::make_buckets() {
       nbytes = 0;
     }
     nbytes += more;
-    buckets_.back().slices.push_back({.parameter = part, .numel = parts_[part].numel});
+    buckets_.back().slices.push_back(
+        {.parameter = part, .numel = parts_[part].numel, .owner = Books::kEachRank});
   }
 }
 
@@ -198,14 +199,13 @@ void WholeWalk::finish(Bucket& bucket, int m) {
 void WholeWalk::finish_in_flight(int m) {
   if (in_flight_ == nullptr) return;
   Bucket& bucket = *std::exchange(in_flight_, nullptr);
-  const std::int64_t nbytes = formats_.sum * bucket.numel;
-  const int additions = additions_of_push(leaf_of(m));
+  const std::int64_t copy = formats_.compresses ? formats_.sum * bucket.numel : 0;
   books_.wait(TimePart::reductions, bucket.end);
-  if (formats_.compresses) hold_sum(bucket, nbytes);
+  hold_sum(bucket, copy);
   books_.drop(kKind, formats_.wire * bucket.numel);
   if (offloads_sums()) return start_copy(bucket, m);
-  hold_sum(bucket, nbytes * (1 - additions) - (formats_.compresses ? nbytes : 0));
-  if (is_mine(bucket)) books_.add(bucket.numel, additions);
+  hold_sum(bucket, -copy);
+  books_.add_leaf(kKind, bucket.numel, leaf_of(m), MemorySpace::device, bucket.owner());
 }
 
 // The owner keeps what was reduced until its next bucket has been. A bucket that is not before this
@@ -225,12 +225,10 @@ void WholeWalk::finish_copy(int owner, int leaf) {
   const Bucket* bucket = std::exchange(copied_[static_cast<std::size_t>(owner)], nullptr);
   if (bucket == nullptr) return;
   const std::int64_t nbytes = formats_.sum * bucket->numel;
-  const int additions = additions_of_push(leaf);
   hold_sum(*bucket, -nbytes);
-  hold_sum(*bucket, -nbytes * additions, MemorySpace::host);
-  if (!is_mine(*bucket)) return;
-  books_.wait(TimePart::copies, bucket->end);
-  books_.add(bucket->numel, additions, MemorySpace::host);
+  hold_sum(*bucket, -nbytes, MemorySpace::host);
+  if (is_mine(*bucket)) books_.wait(TimePart::copies, bucket->end);
+  books_.add_leaf(kKind, bucket->numel, leaf, MemorySpace::host, owner);
 }
 
 void WholeWalk::end_micro_step(int m) {

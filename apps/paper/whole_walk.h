@@ -66,7 +66,7 @@ class WholeWalk final : public PartsWalk {
     std::int64_t end = 0;     // of its reduction, and then of its copy to the host
     bool is_direct = false;   // ZeRO-2: the gradient of its only parameter travels itself
     bool is_held = false;     // ZeRO-2: its buffer is allocated
-    int owner() const { return slices.front().owner; }
+    int owner() const { return slices.front().owner; }  // kEachRank, if it is not ZeRO-2
   };
   void make_buckets();
   /// Whose weight it is; kNoPart: of none. Names are compared once, in the first micro-step.
@@ -77,7 +77,6 @@ class WholeWalk final : public PartsWalk {
   void start_copy(Bucket& bucket, int m);
   void finish_copy(int owner, int leaf);
   void pack(const parallel::OwnedSlice& slice, Bucket& bucket);
-  void divide_mean(std::int64_t numel, MemorySpace space);
   void copy_means();
   /// @return when it is on the device
   std::int64_t pack_updated(const OwnedSlices& slices);
@@ -85,7 +84,10 @@ class WholeWalk final : public PartsWalk {
   void hold_state(std::int64_t nbytes);
   void hold_owned(const OwnedSlices& slices, MemoryKind kind, std::int64_t nbytes);
   /// Of a bucket's sums, which with ZeRO-2 its owner alone holds.
-  void hold_sum(const Bucket& bucket, std::int64_t nbytes, MemorySpace space = MemorySpace::device);
+  void hold_sum(const Bucket& bucket, std::int64_t nbytes,
+                MemorySpace space = MemorySpace::device) {
+    books_.hold_own(bucket.owner(), kKind, nbytes, space);
+  }
   /// The host has a copy of a bucket's sums in place of the device.
   void move_to_host(const Bucket& bucket);
   bool is_single() const { return recipe_.strategy == Strategy::single; }
@@ -113,9 +115,7 @@ class WholeWalk final : public PartsWalk {
   MemorySpace means() const { return is_zero2() ? steps() : MemorySpace::device; }
   /// Where ZeRO-2 sums what it has reduced.
   MemorySpace sums() const { return offloads_sums() ? MemorySpace::host : MemorySpace::device; }
-  bool is_mine(const Bucket& bucket) const {
-    return !is_zero2() || bucket.owner() == options_.rank;
-  }
+  bool is_mine(const Bucket& bucket) const { return books_.is_mine(bucket.owner()); }
   /// Whether it is copied into a buffer that travels.
   bool is_copied(const Bucket& bucket) const { return is_zero2() && !bucket.is_direct; }
   /// A single process reduces nothing; it only rounds like a rank that does.

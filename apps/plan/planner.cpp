@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "base/printable.h"
 #include "io/output_file.h"
+#include "paper/time_formula.h"
 #include "plan/plan.h"
 #include "plan/quantity.h"
 #include "plan/sweep.h"
@@ -33,26 +34,6 @@ std::int64_t memory_of(const PlannerLine& line, const char* mode) {
 
 void refuse(bool is_refused, const char* message) {
   if (is_refused) throw InputError(message);
-}
-
-/// What the formula of time does not know is refused by the key that set it.
-void check_covered(const PlannerLine& line, const MemoryOptions& base) {
-  if (line.largest) return;  // memory alone
-  refuse(base.recipe.lora.rank != 0,
-         "lora.rank: the planner knows the times of whole models only; set it to 0, or ask for "
-         "--largest batch");
-  refuse(!base.recipe.zero.reductions.overlap,
-         "parallel.overlap_comm: the time of a step is only known for gradients that are reduced "
-         "during backward; set it to true");
-  refuse(base.recipe.zero.reductions.compression.has_value(),
-         "parallel.communication_data_type: the time of a step is only known for gradients that "
-         "travel uncompressed; leave it out");
-  refuse(!base.recipe.zero.reduce_scatter,
-         "parallel.reduce_scatter: the time of a step is only known for gradients that are reduced "
-         "to their owners; set it to true");
-  refuse(!base.recipe.zero.contiguous_gradients,
-         "parallel.contiguous_gradients: the time of a step is only known for gradients that are "
-         "copied into buckets; set it to true");
 }
 
 void check_line(const PlannerLine& line) {
@@ -223,7 +204,7 @@ ModeOutput run_mode(const PlannerLine& line, const nn::TransformerConfig& model,
                     const std::string& model_name, const MemoryOptions& base,
                     const Needed& needed) {
   check_line(line);
-  check_covered(line, base);
+  if (!line.largest) paper::check_timed(base);
   ModeOutput output = run_checked(line, model, model_name, base, needed);
   if (line.format != "json") output.text = framework_line(line, base) + output.text;
   return output;

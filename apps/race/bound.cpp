@@ -31,7 +31,7 @@ Bound bound_of(const PaperTrack& paper) {
     return fresh.start(&paper::WireBytes::gathers, op, elements / track.ranks, element, world);
   };
   const paper::Formats formats(options.recipe.precision);
-  if (options.recipe.has_mean_pass()) books.scale(numel / track.ranks);
+  books.divide_mean(numel / track.ranks);
   books.update(numel / track.ranks, /*is_first=*/false);
   const std::int64_t update = books.take_time().total();
   books.cast(paper::TimePart::gradients, numel, formats.param, formats.sum);

@@ -38,7 +38,7 @@ struct MeasuredMemory {
   std::vector<std::int64_t> times;     ///< picoseconds of each step, if a virtual clock ran
 };
 
-/// Runs the training on as many ranks as options.world_size says; one result a rank.
+/// Runs the training on as many ranks as the recipe says; one result per rank.
 std::vector<MeasuredMemory> measure(const MemoryCase& test_case);
 
 /// The first difference between the memory that was measured and the formula, as a sentence; "" if
@@ -49,8 +49,7 @@ std::string difference(const MeasuredMemory& measured, const paper::MemoryFormul
 std::string difference(const MeasuredMemory& measured, const MeasuredMemory& expected);
 
 /// measure() and difference() for all ranks, and wire_bytes(): the first difference of any rank.
-/// With offload, of the
-/// device and of its host, whatever test_case.space says.
+/// With offload, of the device and of its host, whatever test_case.space says.
 std::string difference(const MemoryCase& test_case);
 
 /// "W 4, reshard 2, depth 1, M 3, L 1, tied, …"

@@ -1,4 +1,5 @@
 // The time of a step by formula is that of the real engine on the virtual clock, to the picosecond.
+#include "paper/time_formula.h"
 #include "plan/timed.h"
 #include "support/catch.h"
 
@@ -177,6 +178,27 @@ TEST_CASE("Nano and tiny take what the formula says") {
       check_times(test_case);
     }
   }
+}
+
+TEST_CASE("What the clock has no rules for is refused by its key") {
+  const auto refuses = [](const std::string& key, const auto& change) {
+    MemoryCase test_case = timed_case(2);
+    change(test_case.options.recipe);
+    const auto time = [&] {
+      return paper::TimeFormula(test_case.model, test_case.options, kOddMachine).step(0).total();
+    };
+    CHECK_THROWS_AS(time(), InputError);
+    CHECK_THROWS_WITH(time(), Catch::Matchers::StartsWith(key + ": "));
+  };
+  refuses("lora.rank", [](auto& recipe) { recipe.lora.rank = 4; });
+  refuses("frozen, ignored", [](auto& recipe) { recipe.frozen = {"model.embed_tokens"}; });
+  refuses("frozen, ignored", [](auto& recipe) { recipe.sharding.ignored = {"model.norm"}; });
+  refuses("parallel.overlap_comm", [](auto& recipe) { recipe.zero.reductions.overlap = false; });
+  refuses("parallel.communication_data_type",
+          [](auto& recipe) { recipe.zero.reductions.compression = DType::float16; });
+  refuses("parallel.reduce_scatter", [](auto& recipe) { recipe.zero.reduce_scatter = false; });
+  refuses("parallel.contiguous_gradients",
+          [](auto& recipe) { recipe.zero.contiguous_gradients = false; });
 }
 
 }  // namespace fsdp::testing::step_time
