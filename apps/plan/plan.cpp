@@ -38,10 +38,9 @@ void for_each_sharding(const PlanRequest& request, const MemoryOptions& whole, c
   for (int replicas = 1; replicas < std::max(ranks, 2); replicas *= 2) {
     if (ranks % replicas != 0) continue;
     options.recipe.replicas = replicas;
-    const int box = request.ranks_per_box, shards = options.recipe.shards();
     for (const auto reshard : {ReshardAfterForward::always(), ReshardAfterForward::never(),
-                               ReshardAfterForward::within(box)}) {
-      if (reshard.is_within() && (box <= 1 || box >= shards || shards % box != 0)) continue;
+                               ReshardAfterForward::within(request.ranks_per_box)}) {
+      if (!reshard.fits(options.recipe.shards())) continue;
       options.recipe.sharding.reshard_after_forward = reshard;
       for (const int depth : kDepths) {
         options.recipe.sharding.prefetch_depth = depth;

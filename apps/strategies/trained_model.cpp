@@ -104,6 +104,7 @@ MicroBatch MicroBatch::on_device() const {
 TrainedModel::TrainedModel(const Build& build, const optim::Recipe& recipe,
                            std::shared_ptr<ProcessGroup> group)
     : recipe_(recipe), group_(std::move(group)) {
+  recipe_.validate();
   FSDP_CHECK((group_ == nullptr) == (recipe.strategy == Strategy::single),
              "strategy {} {} a process group", name_of(recipe.strategy),
              group_ == nullptr ? "needs" : "has no use for");
@@ -112,12 +113,7 @@ TrainedModel::TrainedModel(const Build& build, const optim::Recipe& recipe,
 
 std::shared_ptr<nn::TransformerLM> TrainedModel::prepared(const Build& build) const {
   std::shared_ptr<nn::TransformerLM> model = build();
-  if (recipe_.has_lora()) {
-    FSDP_CHECK(recipe_.trained.empty(),
-               "with LoRA, the rest of the model has no masters in float32 from which it could be "
-               "trained");
-    nn::add_lora(*model, recipe_.lora, recipe_.precision.param_dtype);
-  }
+  if (recipe_.has_lora()) nn::add_lora(*model, recipe_.lora, recipe_.precision.param_dtype);
   for (nn::NamedParameter& each : model->named_parameters()) {
     each.variable.set_requires_grad(recipe_.trains(each.path));
   }

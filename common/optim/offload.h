@@ -28,11 +28,11 @@ struct Offload {
 
   /// Whether anything is on the host: then the optimizer steps there.
   bool is_on() const { return params || optimizer; }
-  /// For fully_shard(). @throws Error for `grads` without `params`, for `optimizer`, and if this
-  /// rank's device is its own host: then nothing would leave the device's memory.
+  /// For fully_shard(). @throws Error where a Recipe of fsdp would, and where check_host() does.
   void validate() const;
-  /// The same for what a rank of ZeRO owns: for `grads` without `optimizer`, and for `params`.
-  void validate_owned() const;
+  /// @throws Error if it is on, and this rank's device is its own host: then nothing would leave
+  /// the device's memory.
+  void check_host() const;
 };
 
 }  // namespace fsdp::optim

@@ -65,17 +65,18 @@ void validate_offload(const Recipe& recipe) {
 
 void validate_sharding(const Recipe& recipe) {
   const Sharding& sharding = recipe.sharding;
-  const auto& [kind, group] = sharding.reshard_after_forward;
   const int shards = recipe.shards();
   refuse_recipe_if(
-      kind == ReshardAfterForward::Kind::within &&
-          (group < 2 || group >= shards || shards % group != 0),
-      "parallel.reshard_after_forward",
+      !sharding.reshard_after_forward.fits(shards), "parallel.reshard_after_forward",
       "is {}, must be true, false, or a number that divides {} and lies strictly between 1 and {}",
-      group,
+      sharding.reshard_after_forward.ranks,
       recipe.replicas == 1 ? fmt::format("parallel.ranks {}", recipe.ranks)
                            : fmt::format("the {} ranks of a replica", shards),
       shards);
+  refuse_recipe_if(sharding.prefetch_depth < 0, "parallel.prefetch_depth",
+                   "is {}, must be 0 (none) or more", sharding.prefetch_depth);
+  refuse_recipe_if(sharding.in_flight_limit < 0, "parallel.in_flight_limit",
+                   "is {}, must be 0 (the depth) or more", sharding.in_flight_limit);
 }
 
 void validate_checkpointing(const Recipe& recipe) {
@@ -156,10 +157,13 @@ void Recipe::validate() const {
   validate_checkpointing(*this);
   validate_sharding(*this);
   validate_offload(*this);
-  refuse_recipe_if(micro_steps < 1 || micro_steps_per_reduction < 1 ||
-                       micro_steps % micro_steps_per_reduction != 0,
-                   "training.no_sync", "reduces after {} micro-steps, must divide the {} of a step",
+  refuse_recipe_if(!StepPlan{micro_steps, micro_steps_per_reduction}.is_valid(), "training.no_sync",
+                   "reduces after {} micro-steps, must divide the {} of a step",
                    micro_steps_per_reduction, micro_steps);
+  refuse_recipe_if(has_lora() && !trained.empty(), "lora.rank",
+                   "is {}, but {} is to be trained beside the adapters, and with LoRA the rest of "
+                   "the model has no masters in float32; train adapters alone, or use rank 0",
+                   lora.rank, fmt::join(trained, ", "));
 }
 
 }  // namespace fsdp::optim

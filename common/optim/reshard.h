@@ -21,7 +21,11 @@ struct ReshardAfterForward {
   static ReshardAfterForward within(int ranks) { return {Kind::within, ranks}; }
   bool is_within() const { return kind == Kind::within; }
   bool operator==(const ReshardAfterForward&) const = default;
-  /// @throws Error unless s is a divisor of W with 1 < s < W. Lists what is allowed.
+  /// Whether s is a divisor of W with 1 < s < W.
+  bool fits(int world_size) const {
+    return !is_within() || (ranks > 1 && ranks < world_size && world_size % ranks == 0);
+  }
+  /// @throws Error unless it fits. Lists what is allowed.
   void validate(int world_size) const;
 };
 

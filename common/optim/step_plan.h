@@ -13,7 +13,12 @@ struct StepPlan {
   int micro_steps_per_reduction = 1;  ///< L: divides M; 1 = reduce every time, more = no_sync
   /// finish_gradients() divides by J times this. For means, it is d(loss) of every backward.
   double loss_scale = 1;
-  /// @throws Error unless L divides M.
+  /// Whether L divides M.
+  bool is_valid() const {
+    return micro_steps > 0 && micro_steps_per_reduction > 0 &&
+           micro_steps % micro_steps_per_reduction == 0;
+  }
+  /// @throws Error unless it is valid.
   void validate() const;
   /// The global index of the micro-batch that rank r of W takes at micro-step m. With this map, a
   /// single process, accumulation and W ranks are cuts of one tree of additions.

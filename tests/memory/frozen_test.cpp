@@ -1,6 +1,7 @@
 // The bytes of models with frozen parameters, and of LoRA, really run, against the formula.
 
 #include "memory/real_training.h"
+#include "strategies/trained_model.h"
 #include "support/catch.h"
 
 #include <fmt/format.h>
@@ -121,6 +122,34 @@ TEST_CASE("LoRA with ignored parameters and tied embeddings holds what the formu
       CHECK(difference(test_case) == "");
     }
   }
+}
+
+TEST_CASE("The formula and a trained model refuse what a recipe refuses") {
+  const auto check = [](const std::string& key, auto change) {
+    optim::Recipe recipe{.strategy = Strategy::fsdp, .ranks = 2};
+    change(recipe);
+    for (const std::string& message :
+         {message_of<optim::RecipeError>(
+              [&] { MemoryFormula(nn::TransformerConfig::nano(), {.recipe = recipe}); }),
+          message_of<optim::RecipeError>(
+              [&] { strategies::TrainedModel([] { return nullptr; }, recipe, nullptr); })}) {
+      CHECK_THAT(message, contains(key + ": is "));
+    }
+  };
+  check("parallel.prefetch_depth", [](auto& recipe) { recipe.sharding.prefetch_depth = -1; });
+  check("parallel.in_flight_limit", [](auto& recipe) { recipe.sharding.in_flight_limit = -1; });
+  check("lora.rank", [](auto& recipe) {
+    recipe.lora.rank = 2;
+    recipe.trained = {"model.norm"};
+  });
+  check("parallel.offload_params", [](auto& recipe) {
+    recipe.strategy = Strategy::zero2;
+    recipe.sharding.offload.params = true;
+  });
+  check("parallel.offload_optimizer", [](auto& recipe) {
+    recipe.strategy = Strategy::ddp;
+    recipe.sharding.offload.optimizer = true;
+  });
 }
 
 TEST_CASE("LoRA of llama2-7b on the fake device: 2N + 16 N_lora, and activations") {

@@ -119,6 +119,26 @@ TEST_CASE("units are checkpointed around only where there are units, and L divid
   CHECK(refusal({.micro_steps = 4, .micro_steps_per_reduction = 3}) ==
         "training.no_sync | reduces after 3 micro-steps, must divide the 4 of a step");
   CHECK(!refusal({.micro_steps = 0}).empty());
+  CHECK(refusal({.checkpoint_every = 0}) == "training.checkpoint_every | is 0, must be at least 1");
+  CHECK(refusal({.kept_operations = {"q_proj", "lm_head"}}) ==
+        "training.kept_operations | has 'lm_head', which is no operation of a block; use some of "
+        "q_proj, k_proj, v_proj, self_attn, o_proj, gate_proj, up_proj, down_proj");
+}
+
+TEST_CASE("units are gathered ahead by a number, and LoRA trains adapters alone") {
+  Recipe recipe = sharded(2);
+  recipe.sharding.prefetch_depth = -1;
+  CHECK(refusal(recipe) == "parallel.prefetch_depth | is -1, must be 0 (none) or more");
+  recipe.sharding = {.in_flight_limit = -2};
+  CHECK(refusal(recipe) == "parallel.in_flight_limit | is -2, must be 0 (the depth) or more");
+  recipe.sharding = {};
+  recipe.lora.rank = 4;
+  CHECK(refusal(recipe).empty());
+  recipe.trained = {"model.norm", "lm_head"};
+  CHECK(refusal(recipe) ==
+        "lora.rank | is 4, but model.norm, lm_head is to be trained beside the adapters, and with "
+        "LoRA the rest of the model has no masters in float32; train adapters alone, or use rank "
+        "0");
 }
 
 TEST_CASE("a mean is a pass, unless the optimizer can divide by a power of two instead") {
