@@ -171,7 +171,7 @@ std::vector<Change> changes_of(const EstimatorConfig& config) {
     consider(Price::training, "--lora.rank 8", "only adapters are trained",
              [](TrainConfig& changed) { changed.recipe.lora.rank = 8; });
   }
-  if (recipe.optimizer.name == "adamw" || recipe.optimizer.name == "adam") {
+  if (recipe.optimizer.states() > 1) {
     consider(Price::training, "--optimizer.name sgd --optimizer.momentum 0.9",
              "one state per parameter, not two", [](TrainConfig& changed) {
                changed.recipe.optimizer.name = "sgd";

@@ -54,7 +54,7 @@ struct OptimizerChoice {
   ops::OptimizerOptions options = {};
   bool decay_norms = true;  ///< false: weight decay spares the weights of the norms
 
-  /// Tensors of state per parameter: AdamW 2, SGD 1 with momentum, else none.
+  /// Tensors of state per parameter, as the table has them.
   int states() const;
   /// Whether the optimizer of this name looks at a key, such as "optimizer.eps".
   bool looks_at(const std::string& key) const;

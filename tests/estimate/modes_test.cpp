@@ -186,6 +186,17 @@ TEST_CASE("every saving that is named holds, to the byte", "[estimator]") {
   }
 }
 
+TEST_CASE("an optimizer that keeps two states could be one that keeps one", "[estimator]") {
+  const std::set<std::string> with_two = {"adamw", "adam", "adamax", "adadelta"};
+  for (const std::string& name : ops::optimizer_names()) {
+    CAPTURE(name);
+    const auto savings = savings_of(configured(tiny({"--optimizer.name=" + name})));
+    CHECK(std::ranges::any_of(savings, [](const Saving& each) {
+            return each.change.starts_with("--optimizer.name sgd");
+          }) == with_two.contains(name));
+  }
+}
+
 TEST_CASE("what 64 bits cannot count is refused", "[estimator]") {
   const auto refusal = [](const Words& words) {
     return message_of<InputError>([&] { estimated(words); });
