@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -34,7 +34,7 @@ class EagerLlama {
     TapedModel model;
     const std::int64_t x = of_rows(config_.hidden_size), v = of_rows(config_.vocab_size);
     bool needs_gradient = false;
-    const auto run = [&](std::int64_t in, std::int64_t out, BlockCheckpoint checkpoint,
+    const auto run = [&](std::int64_t in, std::int64_t out, Checkpointing checkpoint,
                          auto&& forward) {
       EagerTape tape;
       tape_ = &tape;
@@ -43,21 +43,20 @@ class EagerLlama {
     const auto add = [&](SegmentMemory segment) {
       model.segments.push_back(std::make_shared<const SegmentMemory>(std::move(segment)));
     };
-    add(run(0, x, BlockCheckpoint::none, [&](const Value&) { return embedding(x); }));
+    add(run(0, x, Checkpointing::none, [&](const Value&) { return embedding(x); }));
     for (std::int64_t i = 0; i < config_.num_hidden_layers; ++i) {
-      const BlockCheckpoint checkpoint = checkpoint_of(i);
+      const Checkpointing checkpoint = checkpoint_of(i);
       if (const auto same = alike(i, checkpoint); same != nullptr) {
         model.segments.push_back(same);
         continue;
       }
       path_ = fmt::format("model.layers.{}.", i);
       add(run(x, x, checkpoint, [&](const Value& input) { return block(input); }));
-      known_[static_cast<std::size_t>(checkpoint)] = model.segments.back();
+      known_[checkpoint] = model.segments.back();
     }
-    add(run(x, v, BlockCheckpoint::none, [&](const Value& input) { return head(input); }));
-    add_loss(
-        run(v, kLoss, BlockCheckpoint::none, [&](const Value& logits) { return loss(logits); }),
-        model);
+    add(run(x, v, Checkpointing::none, [&](const Value& input) { return head(input); }));
+    add_loss(run(v, kLoss, Checkpointing::none, [&](const Value& logits) { return loss(logits); }),
+             model);
     model.data = 2 * kIndex * rows_;
     if (habits_.rotates_halves) {
       const std::int64_t length = options_.length_of(config_);
@@ -69,16 +68,14 @@ class EagerLlama {
  private:
   static constexpr std::int64_t kLoss = 8;  // and the sum of its weights
 
-  BlockCheckpoint checkpoint_of(std::int64_t layer) const {
+  Checkpointing checkpoint_of(std::int64_t layer) const {
     const optim::Recipe& recipe = options_.recipe;
-    if (!recipe.checkpoints_block(layer)) return BlockCheckpoint::none;
-    return recipe.checkpointing == Checkpointing::operations ? BlockCheckpoint::operations
-                                                             : BlockCheckpoint::full;
+    return recipe.checkpoints_block(layer) ? recipe.checkpointing : Checkpointing::none;
   }
   /// The first block differs from the others if what is below it needs no gradient.
-  std::shared_ptr<const SegmentMemory> alike(std::int64_t layer, BlockCheckpoint checkpoint) const {
+  std::shared_ptr<const SegmentMemory> alike(std::int64_t layer, Checkpointing checkpoint) {
     if (!options_.recipe.trains_all() || layer == 0) return nullptr;
-    return known_[static_cast<std::size_t>(checkpoint)];
+    return known_[checkpoint];
   }
   // The program drops the logits before backward, which makes d(loss) itself.
   void add_loss(SegmentMemory loss, TapedModel& model) const {
@@ -279,7 +276,7 @@ class EagerLlama {
   std::int64_t rows_;
   std::string path_;  // of the block, with a dot
   EagerTape* tape_ = nullptr;
-  std::array<std::shared_ptr<const SegmentMemory>, 3> known_;  // blocks, by their checkpoint
+  std::map<Checkpointing, std::shared_ptr<const SegmentMemory>> known_;  // blocks
 };
 
 }  // namespace

@@ -49,7 +49,7 @@ Bytes EagerTape::kept_result(std::int64_t nbytes) {
 
 bool EagerTape::keeps(const Node& node) {
   if (node.kind == Node::Kind::product) ++products_;
-  return checkpoint_ == BlockCheckpoint::operations && is_kept_by_policy(node.kind, products_);
+  return checkpoint_ == optim::Checkpointing::operations && is_kept_by_policy(node.kind, products_);
 }
 
 Value EagerTape::apply(const std::string& name, const std::vector<Value>& inputs, std::int64_t out,
@@ -150,10 +150,10 @@ void EagerTape::add_gradients() {
 
 SegmentMemory EagerTape::run(std::int64_t in, std::int64_t out,
                              const std::function<Value(const Value&)>& forward,
-                             BlockCheckpoint checkpoint, bool& needs_gradient) {
+                             optim::Checkpointing checkpoint, bool& needs_gradient) {
   SegmentMemory memory;
   checkpoint_ = checkpoint;
-  memory.is_checkpointed = checkpoint != BlockCheckpoint::none;
+  memory.is_checkpointed = checkpoint != optim::Checkpointing::none;
   pass_ = memory.is_checkpointed ? Pass::discarding : Pass::taped;
   Value x = input(in, needs_gradient);
   Value of_checkpoint = memory.is_checkpointed ? x : Value{};

@@ -3,6 +3,7 @@
 /// EagerTape: what PyTorch's autograd keeps of one segment, operation by operation.
 #pragma once
 
+#include "optim/recipe.h"
 #include "paper/paper_tape.h"
 
 #include <cstdint>
@@ -11,13 +12,6 @@
 #include <vector>
 
 namespace fsdp::paper {
-
-/// How torchtitan checkpoints a block.
-enum class BlockCheckpoint {
-  none,
-  full,        ///< the block keeps its input alone
-  operations,  ///< and the results of attention and of every second product
-};
 
 /// A segment's tape by the rules of PyTorch's autograd: an operation's result is a new tensor, and
 /// so is each gradient of its inputs; a node frees what it saved when it has run; of two gradients
@@ -60,8 +54,8 @@ class EagerTape : public Tape {
   /// and is called a second time for a checkpoint.
   /// @param needs_gradient whether the input does; set to whether the output does
   SegmentMemory run(std::int64_t in, std::int64_t out,
-                    const std::function<Value(const Value&)>& forward, BlockCheckpoint checkpoint,
-                    bool& needs_gradient);
+                    const std::function<Value(const Value&)>& forward,
+                    optim::Checkpointing checkpoint, bool& needs_gradient);
 
  private:
   enum class Pass {
@@ -76,7 +70,7 @@ class EagerTape : public Tape {
   bool keeps(const Node& node);
   void add_gradients();
 
-  BlockCheckpoint checkpoint_ = BlockCheckpoint::none;
+  optim::Checkpointing checkpoint_ = optim::Checkpointing::none;
   Pass pass_ = Pass::taped;
   bool is_backward_ = false;
   int products_ = 0;             // of this pass
