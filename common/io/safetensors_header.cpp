@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -109,15 +108,12 @@ Shape shape_of_field(const File& file, const std::string& name, const json& valu
     damaged(file, fmt::format("tensor \"{}\": {} dimensions are absurd", name, value.size()));
   }
   Shape shape;
-  std::uint64_t numel = 1;
-  // So that a later multiplication by the element size cannot overflow either.
-  constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max() / 8;
+  std::int64_t nbytes = 8;  // of the widest element: no product of the shape overflows later
   for (const json& dimension : value) {
     const std::uint64_t size = unsigned_of(file, name, dimension, "shape");
-    if (size > kMost || (size != 0 && numel > kMost / size)) {
+    if (__builtin_mul_overflow(nbytes, std::max<std::uint64_t>(size, 1), &nbytes)) {
       damaged(file, fmt::format("tensor \"{}\": shape {} is absurd", name, shown(value)));
     }
-    numel *= size;
     shape.push_back(static_cast<std::int64_t>(size));
   }
   return shape;

@@ -177,6 +177,8 @@ TEST_CASE("a damaged header is refused, with the reason", "[safetensors]") {
         "absurd");
   check(R"({"a":{"dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,8]}})", 8,
         "absurd");
+  check(R"({"a":{"dtype":"F32","shape":[0,4294967296,4294967296],"data_offsets":[0,0]}})", 0,
+        "absurd");
   check(R"({"a":{"dtype":"F8_E4M3","shape":[8],"data_offsets":[0,8]}})", 8, "\"F8_E4M3\"");
   check(R"({"a":{"dtype":"F16","shape":[4],"data_offsets":[0,16]}})", 16, "needs 8 bytes");
   check(R"({"a":{"dtype":7,"shape":[4],"data_offsets":[0,8]}})", 8, "dtype 7");
