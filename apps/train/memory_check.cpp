@@ -85,6 +85,8 @@ struct Saving {
 };
 
 // The one change that leaves least; of several that are nearly as good, one that the user has made.
+// Unlike the estimate's savings, it changes the model too, and counts all ranks here, roughly: sizes
+// may be absurd.
 Saving best_saving(const config::TrainConfig& config, Purpose purpose) {
   std::vector<Saving> savings;
   const auto consider = [&](const std::string& key, const std::string& change,
@@ -119,11 +121,9 @@ Saving best_saving(const config::TrainConfig& config, Purpose purpose) {
   if (config.recipe.strategy != optim::Strategy::single)
     sharded.recipe.strategy = optim::Strategy::fsdp;
   consider("parallel.strategy", "strategy fsdp", sharded);
-  const auto best =
-      std::min_element(savings.begin(), savings.end(),
-                       [](const Saving& a, const Saving& b) { return a.bytes < b.bytes; });
+  const auto best = std::ranges::min_element(savings, {}, &Saving::bytes);
   const double good_enough = best->bytes + 0.1 * (rough_bytes(config, purpose) - best->bytes);
-  const auto given = std::find_if(savings.begin(), savings.end(), [&](const Saving& each) {
+  const auto given = std::ranges::find_if(savings, [&](const Saving& each) {
     return each.bytes <= good_enough && config.origins.contains(each.key);
   });
   return given != savings.end() ? *given : *best;
