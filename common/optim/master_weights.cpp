@@ -27,6 +27,9 @@ MasterWeights::MasterWeights(const std::vector<std::pair<std::string, Variable>>
                              const Make& make, const Offload& offload)
     : precision_(precision), offload_(offload), are_in_parts_(!parts.empty()) {
   offload_.check_host();
+  FSDP_CHECK(are_in_parts_ || parameters.empty() || !offload_.is_on(),
+             "offload of the optimizer is for masters in parts: without, every rank steps all of "
+             "them; use ZeRO-1 or ZeRO-2, or fully_shard()");
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     Variable parameter = parameters[i].second;
     const AllocationScope scope(MemoryKind::unsharded_param,

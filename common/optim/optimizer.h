@@ -44,6 +44,7 @@ class Optimizer {
   std::vector<std::string> state_names() const;
   /// The state of a piece; allocated, with its initial values, if there is none.
   PieceState& state(const Piece& piece);
+  bool has_state(const std::string& key) const { return states_.contains(key); }
 
  private:
   void update(Piece& piece, double lr, double gradient_factor);

@@ -128,11 +128,16 @@ TEST_CASE("Offload is refused where it makes no sense, and the message says why"
   CHECK_THAT(refusal({.optimizer = true}), contains("the shards of fsdp are the optimizer's"));
 }
 
-TEST_CASE("Masters are not offloaded where that would save no byte") {
+TEST_CASE("Masters are not offloaded where it makes no sense, and the message says why") {
   nn::TransformerLM model(nn::TransformerConfig::nano());
-  CHECK_THAT(message_of<Error>(
-                 [&] { optim::MasterWeights(model.variables(), {}, {}, {}, {.optimizer = true}); }),
-             contains("its memory is the host's memory"));
+  const auto refusal = [&] {
+    return message_of<Error>(
+        [&] { optim::MasterWeights(model.variables(), {}, {}, {}, {.optimizer = true}); });
+  };
+  CHECK_THAT(refusal(), contains("its memory is the host's memory"));
+  Context context({.has_cpu_host = true});
+  const ContextScope scope(context);
+  CHECK_THAT(refusal(), contains("is for masters in parts"));
 }
 
 }  // namespace fsdp::testing::offload_test

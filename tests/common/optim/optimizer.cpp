@@ -168,8 +168,10 @@ TEST_CASE("state comes with the first step, counts as OPTIMIZER and knows its un
   context.trace().set_recording(true);
   AdamW optimizer({});
   std::vector<Piece> pieces{piece("w", {1, 2, 3}, {1, 1, 1}), piece("empty", {}, {})};
+  CHECK_FALSE(optimizer.has_state("w"));
   CHECK(context.tracker().current()[MemoryKind::optimizer] == 0);
   optimizer.step(pieces, 0.1);
+  CHECK(optimizer.has_state("w"));
   CHECK(context.tracker().current()[MemoryKind::optimizer] == 2 * 3 * 4);
   const Owner* owner = optimizer.state(pieces[0]).at("exp_avg").storage()->owner();
   REQUIRE(owner != nullptr);
