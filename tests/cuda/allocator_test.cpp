@@ -1,6 +1,7 @@
 // The memory of a CUDA device and of its host: what is reserved, reused, and given back.
 #include "cuda/on_device.h"
 #include "device/cuda/block_cache.h"
+#include "device/cuda/rank_device.h"
 #include "tensor/host_copy.h"
 
 #include <numeric>
@@ -14,7 +15,9 @@ using fsdp::DType;
 using fsdp::Error;
 using fsdp::kCpuHost;
 using fsdp::kCuda;
+using fsdp::RankDevice;
 using fsdp::Storage;
+using fsdp::StreamEvent;
 using fsdp::Tensor;
 using fsdp::cuda::BlockCache;
 using Pool = BlockCache::Pool;
@@ -26,6 +29,46 @@ constexpr std::size_t kSegment = std::size_t{64} << 10;
 Tensor bytes_on(Device device, std::int64_t nbytes) {
   return Tensor::empty({nbytes / 4}, DType::float32, device);
 }
+
+/// A rank's device that says of every event that it has passed, and asks nobody.
+class Hasty final : public RankDevice {
+ public:
+  explicit Hasty(RankDevice& device) : device_(device) {}
+  bool has_ended(const StreamEvent&) override { return true; }
+
+  int index() const override { return device_.index(); }
+  void activate() override { device_.activate(); }
+  fsdp::cuda::Stream compute() override { return device_.compute(); }
+  fsdp::cuda::Stream copies() override { return device_.copies(); }
+  fsdp::cuda::Stream communication() override { return device_.communication(); }
+  std::vector<fsdp::cuda::Stream> streams() override { return device_.streams(); }
+  std::unique_ptr<StreamEvent> record(fsdp::cuda::Stream stream) override {
+    return device_.record(stream);
+  }
+  void make_wait(fsdp::cuda::Stream stream, const StreamEvent& event) override {
+    device_.make_wait(stream, event);
+  }
+  void wait_on_host(const StreamEvent& event) override { device_.wait_on_host(event); }
+  void fill(std::byte* to, int value, std::size_t nbytes) override {
+    device_.fill(to, value, nbytes);
+  }
+  void copy(fsdp::cuda::Stream stream, std::byte* to, const std::byte* from,
+            std::size_t nbytes) override {
+    device_.copy(stream, to, from, nbytes);
+  }
+  void read(void* to, const std::byte* from, std::size_t nbytes) override {
+    device_.read(to, from, nbytes);
+  }
+  void write(std::byte* to, const void* from, std::size_t nbytes) override {
+    device_.write(to, from, nbytes);
+  }
+  void finish_copies() override { device_.finish_copies(); }
+  void synchronize() override { device_.synchronize(); }
+  void set_kernel_state(fsdp::KernelState* state) override { device_.set_kernel_state(state); }
+
+ private:
+  RankDevice& device_;
+};
 
 /// Runs `body` on a rank whose memory is cached.
 template <class Body>
@@ -225,6 +268,25 @@ TEST_CASE("pinned memory is used again after the copies that need it", "[allocat
       device.synchronize();
       const Tensor a = bytes_on(kCpuHost, 256), b = bytes_on(kCpuHost, 256);
       CHECK((a.raw() == first || b.raw() == first));
+    });
+  }
+}
+
+TEST_CASE("pinned memory that is used again while a copy needs it is found",
+          "[allocator][stand-in]") {
+  for (const bool is_to_host : {false, true}) {
+    misuse_on_device("byte 0 of pinned allocation", kSegment, [is_to_host] {
+      RankDevice& device = Context::current().rank_device();
+      const auto pinned = fsdp::cuda::make_pinned_allocator(
+          std::make_shared<Hasty>(device), std::make_shared<fsdp::MemoryTracker>());
+      const Tensor there = bytes_on(kCuda, 256);
+      const auto first = pinned->allocate(256, fsdp::MemoryKind::temp, nullptr);
+      std::byte* const to = is_to_host ? first.bytes : there.raw();
+      device.copy(device.compute(), to, is_to_host ? there.raw() : first.bytes, 256);
+      pinned->release(first, 256);
+      const auto second = pinned->allocate(256, fsdp::MemoryKind::temp, nullptr);
+      CHECK(second.bytes == first.bytes);
+      device.synchronize();
     });
   }
 }

@@ -4,6 +4,8 @@
 #include "cuda/few_plans.h"
 #include "tensor/cuda/attention_extents.h"
 
+#include <future>
+
 using namespace cuda_test;
 using fsdp::BFloat16;
 using fsdp::DType;
@@ -277,4 +279,29 @@ TEMPLATE_TEST_CASE("wide heads run on the plain kernels in every format", "[kern
                    BFloat16, Float16) {
   check_forward<TestType>({1, 3, 2, 1, 256, 3}, 0);
   check_backward<TestType>({1, 3, 2, 1, 256, 3}, 0);
+}
+
+// A thread that has asked for nothing yet, which a thread of Catch's may not be.
+TEST_CASE("a thread asks for a kernel's shared memory once per device",
+          "[kernels][cards][stand-in]") {
+  const AttentionExtents e{1, 2, 1, 1, 64, 2};
+  Session session(requested_or({Mode::lazy, 0}));
+  auto asked = std::async(std::launch::async, [&e] {
+    std::vector<std::int64_t> counts;
+    for (const int device : {0, 0, 1, 1, 0}) {
+      check(cudaSetDevice(device));
+      const cudaStream_t stream = new_stream();
+      DeviceValues<float> in(stream, std::vector<float>(2 * 64), 0);
+      DeviceValues<float> out(stream, std::vector<float>(2 * 64), 0);
+      DeviceValues<float> lse(stream, std::vector<float>(2), 0);
+      const std::int64_t before = cuda_on_host::attributes_set();
+      fsdp::cuda::attention(stream, out.data(), lse.data(), in.data(), in.data(), in.data(), e);
+      counts.push_back(cuda_on_host::attributes_set() - before);
+      for (auto* each : {&in, &out, &lse}) each->drop();
+      check(cudaStreamDestroy(stream));
+    }
+    return counts;
+  });
+  CHECK(asked.get() == std::vector<std::int64_t>{1, 0, 1, 0, 0});
+  CHECK_NOTHROW(session.finish());
 }

@@ -2,7 +2,6 @@
 #include "common/comm/worlds.h"
 #include "cuda/kernels.h"
 #include "cuda/ranks_on_devices.h"
-#include "device/cuda/driver_gate.h"
 #include "tensor/ops.h"
 
 #include <cuda_runtime.h>
@@ -11,8 +10,6 @@
 #include <future>
 #include <map>
 #include <mutex>
-#include <shared_mutex>
-#include <string_view>
 
 namespace fsdp::collectives_test {
 
@@ -209,48 +206,6 @@ TEST_CASE("collectives of one group run one after the other, though nobody waits
     if (!cuda_test::have_cards(ranks)) return;
     on_devices(plan, ranks, Devices::own, DeviceData::nccl, chain);
   });
-}
-
-TEST_CASE("memory waits while a collective is launched on one device after the other",
-          "[collectives][cards][stand-in]") {
-  std::shared_mutex& gate = cuda::driver_gate();
-  for (const Plan& plan : some_plans()) {
-    for (const int ranks : {2, 3, 4}) {
-      INFO(text_of(plan) << ", " << ranks << " ranks");
-      std::map<std::string, int> calls;
-      int unguarded = 0;  // the stand-in has a lock, and the gate another: one call at a time
-      std::mutex mutex;
-      Session session(plan);
-      cuda_on_host::watch_driver([&](std::string_view call) {
-        // A thread may not ask for a mutex that it holds, so another one does.
-        const bool is_free = std::async(std::launch::async, [&] {
-                               const bool launches = call == "ncclGroupEnd";
-                               const bool got = launches ? gate.try_lock() : gate.try_lock_shared();
-                               if (got) launches ? gate.unlock() : gate.unlock_shared();
-                               return got;
-                             }).get();
-        const std::lock_guard lock(mutex);
-        ++calls[std::string(call)];
-        if (is_free) ++unguarded;
-      });
-      RankOptions options = cuda_test::options_of(ranks, Devices::own, DeviceData::nccl);
-      run_ranks(options, [](ProcessGroup& group) {
-        for (std::int64_t numel = 1 << 10; numel <= 1 << 20; numel <<= 5) {
-          const Tensor sums = Tensor::zeros({numel});  // another segment each time
-          const Tensor host = Tensor::empty({numel}, DType::float32, kCpuHost);
-          group.all_reduce(sums, ReduceOp::sum, kLabel).wait();
-        }
-      });
-      CHECK_NOTHROW(session.finish());
-      cuda_on_host::watch_driver(nullptr);
-      CHECK(unguarded == 0);
-      CHECK(calls["ncclGroupEnd"] >= 3 * (ranks - 1));
-      for (const char* call : {"cudaMalloc", "cudaFree", "cudaMallocHost", "cudaFreeHost"}) {
-        INFO(call);
-        CHECK(calls[call] >= ranks);
-      }
-    }
-  }
 }
 
 TEST_CASE("the first copies between devices take the direct way, if there is one",

@@ -4,9 +4,14 @@
 #include "cuda_stand_in/rank_values.h"
 #include "cuda_stand_in/ranks.h"
 
+#include <cublasLt.h>
+
 #include <cstdlib>
+#include <functional>
+#include <map>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 namespace {
 
@@ -287,26 +292,53 @@ TEST_CASE("a communicator cannot be destroyed under its collectives, nor two sha
   });
 }
 
-TEST_CASE("memory that comes in the middle of a collective's launch may end in a deadlock") {
-  for (const std::string asked : {"cudaMalloc", "cudaMallocHost", "cudaFree", "cudaFreeHost"}) {
+TEST_CASE("what may wait for a device in the middle of a collective's launch is a deadlock") {
+  struct Made {
+    void *memory = nullptr, *pinned = nullptr;
+    cublasLtHandle_t products = nullptr;
+    ncclComm_t comm = nullptr;
+    cudaStream_t stream = nullptr;
+  };
+  static const int alone = 2;  // a device that the launch is not about
+  const std::map<std::string, std::function<void(Made&)>> calls = {
+      {"cudaSetDevice", [](Made&) { cudaSetDevice(7); }},
+      {"cudaMalloc", [](Made& it) { cudaMalloc(&it.memory, 64); }},
+      {"cudaMallocHost", [](Made& it) { cudaMallocHost(&it.pinned, 64); }},
+      {"cudaMallocAsync", [](Made& it) { cudaMallocAsync(&it.memory, 64, it.stream); }},
+      {"cudaFree", [](Made& it) { cudaFree(it.memory); }},
+      {"cudaFreeHost", [](Made& it) { cudaFreeHost(it.pinned); }},
+      {"cudaDeviceEnablePeerAccess", [](Made&) { cudaDeviceEnablePeerAccess(1, 0); }},
+      {"cudaMemPoolSetAccess",
+       [](Made&) {
+         cudaMemPool_t pool = nullptr;
+         cudaDeviceGetDefaultMemPool(&pool, 1);
+         const cudaMemAccessDesc access = {{cudaMemLocationTypeDevice, 0},
+                                           cudaMemAccessFlagsProtReadWrite};
+         cudaMemPoolSetAccess(pool, &access, 1);
+       }},
+      {"cublasLtCreate", [](Made& it) { cublasLtCreate(&it.products); }},
+      {"cublasLtDestroy", [](Made& it) { cublasLtDestroy(std::exchange(it.products, nullptr)); }},
+      {"ncclCommInitAll", [](Made& it) { ncclCommInitAll(&it.comm, 1, &alone); }},
+      {"ncclCommDestroy", [](Made& it) { ncclCommDestroy(it.comm); }},
+  };
+  for (const auto& [asked, call] : calls) {
     misuse_in_every_plan(
         {asked + " was called while ncclAllReduce of 5 elements",
          "was launched on device 0, and not yet on device 1: it may wait for that device"},
         [&] {
+          Made made;
           ncclComm_t comms[2];
           check(ncclCommInitAll(comms, 2, nullptr));
-          void *memory = nullptr, *pinned = nullptr;
-          check(cudaMalloc(&memory, 64));
-          check(cudaMallocHost(&pinned, 64));
-          cuda_on_host::watch_driver([&](std::string_view call) {
-            if (call != "ncclGroupEnd") return;
+          if (asked == "ncclCommDestroy") check(ncclCommInitAll(&made.comm, 1, &alone));
+          if (asked == "cublasLtDestroy") cublasLtCreate(&made.products);
+          check(cudaMalloc(&made.memory, 64));
+          check(cudaMallocHost(&made.pinned, 64));
+          made.stream = new_stream();
+          cuda_on_host::watch_driver([&](std::string_view name) {
+            if (name != "ncclGroupEnd") return;
             std::thread([&] {
-              void* more = nullptr;
               try {
-                if (asked == "cudaMalloc") cudaMalloc(&more, 64);
-                if (asked == "cudaMallocHost") cudaMallocHost(&more, 64);
-                if (asked == "cudaFree") cudaFree(memory);
-                if (asked == "cudaFreeHost") cudaFreeHost(pinned);
+                call(made);
               } catch (const Misuse&) {  // which the launch reports, too
               }
             }).join();

@@ -58,7 +58,7 @@ std::vector<std::string> lines_of(const Launches& launches) {
 
 }  // namespace
 
-TEST_CASE("a block and a step launch as many kernels as they did", "[train]") {
+TEST_CASE("a block and a step launch as many kernels as they did", "[train][stand-in]") {
   const Launches with_two = without(launches_of(2, 3), launches_of(2, 2));
   const Launches with_three = without(launches_of(3, 3), launches_of(3, 2));
   const Launches block = without(with_three, with_two);
@@ -95,7 +95,7 @@ TEST_CASE("a block and a step launch as many kernels as they did", "[train]") {
 
 // Embedding, two blocks and head. With the number of micro-batches, all else grows evenly.
 TEST_CASE("a mean is a pass over a unit's gradient, unless their number is a power of two",
-          "[train]") {
+          "[train][stand-in]") {
   for (const std::vector<std::string>& format :
        {std::vector<std::string>{}, {"--training.mixed_precision_param=float16"}}) {
     const auto with = [&](const char* micro_batches) {

@@ -3,10 +3,14 @@
 #include "base/check.h"
 #include "comm/cuda/nccl_calls.h"
 #include "comm/cuda/thread_device.h"
+#include "device/cuda/driver_gate.h"
 
 #include <fmt/format.h>
 
+#include <mutex>
+
 namespace fsdp::cuda {
+
 Communicators::Communicators(const std::vector<Collective>& calls) {
   std::vector<int> indices;
   for (std::size_t rank = 0; rank < calls.size(); ++rank) {
@@ -36,6 +40,7 @@ Communicators::~Communicators() {
       device->activate();
       device->wait_on_host(*device->record(device->communication()));
     }
+    const std::unique_lock alone(driver_gate());
     for (ncclComm_t communicator : communicators_) ncclCommDestroy(communicator);
   } catch (...) {  // what went wrong here did so in an earlier call, which has reported it
   }

@@ -30,20 +30,17 @@ class NcclPlane final : public threads::DevicePlane {
   /// @returns for every rank, what marks the end of its part
   std::vector<std::unique_ptr<StreamEvent>> start(const control::Group& group,
                                                   const std::vector<Collective>& calls) {
+    Communicators& communicators = communicators_of(group, calls);
     // Before the plane's own mutex: a thread that waits at the gate keeps nobody from check().
     const std::shared_lock launching(driver_gate());
     const std::lock_guard lock(mutex_);
     look_for_failures();
-    auto found = groups_.find(&group);
-    if (found == groups_.end()) {
-      found = groups_.emplace(&group, std::make_unique<Communicators>(calls)).first;
-    }
     for (const Collective& call : calls) {
       RankDevice& device = device_of(call);
       device.make_wait(device.communication(), *call.on_device->ready);
     }
     try {
-      found->second->start(calls);
+      communicators.start(calls);
     } catch (const Error& error) {
       give_up(error.what());
       throw;
@@ -57,6 +54,18 @@ class NcclPlane final : public threads::DevicePlane {
   }
 
  private:
+  Communicators& communicators_of(const control::Group& group,
+                                  const std::vector<Collective>& calls) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto found = groups_.find(&group); found != groups_.end()) return *found->second;
+    }
+    const std::unique_lock alone(driver_gate());  // as in start(), before the mutex
+    const std::lock_guard lock(mutex_);
+    look_for_failures();
+    return *groups_.emplace(&group, std::make_unique<Communicators>(calls)).first->second;
+  }
+
   void look_for_failures() {
     if (!failure_.empty()) fail("{}", failure_);
     try {

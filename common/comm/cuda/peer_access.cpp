@@ -1,9 +1,12 @@
 #include "comm/cuda/peer_access.h"
 
 #include "base/check.h"
+#include "device/cuda/driver_gate.h"
 #include "device/cuda/launch.h"
 
 #include <cuda_runtime.h>
+
+#include <mutex>
 
 namespace fsdp::cuda {
 
@@ -16,6 +19,7 @@ bool PeerAccess::try_enable(const RankDevice& device, const RankDevice& peer) {
   int can = 0;
   require(cudaDeviceCanAccessPeer(&can, own, other), "cudaDeviceCanAccessPeer");
   if (can == 0) return false;
+  const std::unique_lock alone(driver_gate());
   const cudaError_t answer = cudaDeviceEnablePeerAccess(other, 0);
   const bool is_refused = answer == cudaErrorTooManyPeers;
   if (is_refused || answer == cudaErrorPeerAccessAlreadyEnabled) {

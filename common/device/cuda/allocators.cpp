@@ -133,6 +133,7 @@ class ExactAllocator final : public DeviceAllocator {
  protected:
   std::byte* take(std::size_t nbytes) override {
     void* bytes = nullptr;
+    const std::unique_lock alone(driver_gate());
     const cudaError_t answer = cudaMallocAsync(&bytes, nbytes, device().compute());
     if (answer == cudaErrorMemoryAllocation) {
       cudaGetLastError();  // or the next call would report it again
@@ -152,6 +153,7 @@ class ExactAllocator final : public DeviceAllocator {
 
 // Other devices may read what cudaMallocAsync gives: for that, access to a peer is not enough.
 void share_pool(int index) {
+  const std::unique_lock alone(driver_gate());
   cudaMemPool_t pool = nullptr;
   require(cudaDeviceGetDefaultMemPool(&pool, index), "cudaDeviceGetDefaultMemPool");
   for (int other = 0; other < device_count(); ++other) {

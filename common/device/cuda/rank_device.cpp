@@ -38,6 +38,7 @@ cudaEvent_t event_of(const StreamEvent& event) {
 class CudaRankDevice final : public RankDevice {
  public:
   explicit CudaRankDevice(int index) : index_(index) {
+    const std::unique_lock alone(driver_gate());
     activate();
     make(compute_);
   }
@@ -180,6 +181,7 @@ int device_count() {
 Accelerator::Memory memory_of(int index) {
   return std::async(std::launch::async,
                     [index] {
+                      const std::unique_lock alone(driver_gate());
                       require(cudaSetDevice(index), "cudaSetDevice");
                       std::size_t free = 0, total = 0;
                       require(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");

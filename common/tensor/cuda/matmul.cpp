@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "base/half_floats.h"
+#include "device/cuda/driver_gate.h"
 
 #include <cublasLt.h>
 #include <cuda_runtime.h>
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <mutex>
 #include <tuple>
 #include <type_traits>
 
@@ -28,7 +30,13 @@ void require(cublasStatus_t status, const char* call) {
 }
 
 struct Destroy {
-  void operator()(cublasLtHandle_t it) const { cublasLtDestroy(it); }
+  void operator()(cublasLtHandle_t it) const {
+    const std::unique_lock alone(driver_gate());
+    try {
+      cublasLtDestroy(it);
+    } catch (...) {  // only the stand-in throws, and has a failure to report
+    }
+  }
   void operator()(cublasLtMatmulDesc_t it) const { cublasLtMatmulDescDestroy(it); }
   void operator()(cublasLtMatrixLayout_t it) const { cublasLtMatrixLayoutDestroy(it); }
   void operator()(cublasLtMatmulPreference_t it) const { cublasLtMatmulPreferenceDestroy(it); }
@@ -126,22 +134,23 @@ class Products::Choices {
  public:
   explicit Choices(std::size_t workspace_nbytes) : workspace_nbytes_(workspace_nbytes) {
     cublasLtHandle_t made = nullptr;
+    const std::unique_lock alone(driver_gate());
     require(cublasLtCreate(&made), "cublasLtCreate");
     handle_.reset(made);
   }
   cublasLtHandle_t handle() const { return handle_.get(); }
   std::size_t workspace_nbytes() const { return workspace_nbytes_; }
   std::size_t size() const { return by_key_.size(); }
-  const Choice& of(cudaDataType_t type, const ProductShape& shape, std::uint32_t alignment) {
+  /// Calls `run` with the choice. The first time it may load a kernel.
+  template <class Run>
+  void with(cudaDataType_t type, const ProductShape& shape, std::uint32_t alignment, Run run) {
     const Key key{type,        shape.rows,         shape.columns,
                   shape.depth, shape.a_transposed, shape.b_transposed,
                   shape.add,   alignment};
-    auto found = by_key_.find(key);
-    if (found == by_key_.end()) {
-      const auto preference = preference_for(workspace_nbytes_, alignment);
-      found = by_key_.emplace(key, choose(handle(), type, shape, preference.get())).first;
-    }
-    return found->second;
+    if (const auto found = by_key_.find(key); found != by_key_.end()) return run(found->second);
+    const auto preference = preference_for(workspace_nbytes_, alignment);
+    const std::unique_lock alone(driver_gate());
+    run(by_key_.emplace(key, choose(handle(), type, shape, preference.get())).first->second);
   }
 
  private:
@@ -178,12 +187,13 @@ void Products::matmul(Stream stream, T* out, const T* a, const T* b, const Produ
   const auto bits = reinterpret_cast<std::uintptr_t>(out) | reinterpret_cast<std::uintptr_t>(a) |
                     reinterpret_cast<std::uintptr_t>(b) | rows;
   const std::uint32_t alignment = bits % 16 == 0 ? 16 : sizeof(T);
-  const Choice& choice = choices_->of(kTypeOf<T>, shape, alignment);
   const float alpha = 1, beta = shape.add ? 1.0F : 0.0F;
-  require(cublasLtMatmul(choices_->handle(), choice.product.get(), &alpha, b, choice.b.get(), a,
-                         choice.a.get(), &beta, out, choice.out.get(), out, choice.out.get(),
-                         &choice.algorithm, workspace, workspace_nbytes(), stream),
-          "cublasLtMatmul");
+  choices_->with(kTypeOf<T>, shape, alignment, [&](const Choice& choice) {
+    require(cublasLtMatmul(choices_->handle(), choice.product.get(), &alpha, b, choice.b.get(), a,
+                           choice.a.get(), &beta, out, choice.out.get(), out, choice.out.get(),
+                           &choice.algorithm, workspace, workspace_nbytes(), stream),
+            "cublasLtMatmul");
+  });
 }
 
 template void Products::matmul(Stream, float*, const float*, const float*, const ProductShape&,

@@ -23,6 +23,10 @@ std::int64_t host_waits() { return 0; }
 
 Traffic traffic() { return {}; }
 
+std::map<std::string, std::int64_t> launches() { return {}; }
+
+std::int64_t attributes_set() { return 0; }
+
 std::set<int> opened_devices() { return {}; }
 
 std::optional<Plan> requested_plan() { return std::nullopt; }

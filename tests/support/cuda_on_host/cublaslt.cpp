@@ -54,11 +54,15 @@ cublasStatus_t fits(const Product& product, const Layout& a, const Layout& b, co
 using namespace cuda_on_host;
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+  const Call call;
+  call->check_driver("cublasLtCreate");
   *handle = new cublasLtContext;
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
   delete handle;
+  const std::lock_guard lock(machine().mutex);
+  if (machine().failure.empty()) machine().check_driver("cublasLtDestroy");
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -161,10 +165,10 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, const void* alpha,
-                              const void* a, cublasLtMatrixLayout_t a_layout, const void* b,
-                              cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
-                              cublasLtMatrixLayout_t c_layout, void* d,
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t cublas, cublasLtMatmulDesc_t product,
+                              const void* alpha, const void* a, cublasLtMatrixLayout_t a_layout,
+                              const void* b, cublasLtMatrixLayout_t b_layout, const void* beta,
+                              const void* c, cublasLtMatrixLayout_t c_layout, void* d,
                               cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algo,
                               void* workspace, std::size_t workspace_nbytes, cudaStream_t handle) {
   const Call call;
@@ -184,6 +188,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, co
     fail("{} was given an algorithm that cannot run: its `state` said so", what);
   }
   if (algo != nullptr) check_alignment(what, *algo, {a, b, c, d});
+  const std::string shape =
+      fmt::format("{} {}x{} of {}x{} {} and {}x{} {}", static_cast<int>(d_layout->type),
+                  d_layout->rows, d_layout->columns, a_layout->rows, a_layout->columns,
+                  product->transpose_a, b_layout->rows, b_layout->columns, product->transpose_b);
+  if (cublas->products.insert(shape).second) call->check_driver("cublasLtMatmul");
   double factors[2];  // read now: the caller's variables may be gone when the stream runs
   for (int i = 0; i < 2; ++i) {
     const void* from = i == 0 ? alpha : beta;

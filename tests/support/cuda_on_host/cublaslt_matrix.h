@@ -9,8 +9,12 @@
 
 #include <cmath>
 #include <cstring>
+#include <set>
+#include <string>
 
-struct cublasLtContext {};
+struct cublasLtContext {
+  std::set<std::string> products;  ///< of which shapes there was one: their kernels are loaded
+};
 struct cublasLtMatmulDescOpaque_t {
   cublasComputeType_t compute;
   cudaDataType_t scale;

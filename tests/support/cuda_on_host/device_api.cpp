@@ -70,8 +70,8 @@ cudaError_t cudaGetDeviceCount(int* count) {
 cudaError_t cudaSetDevice(int device) {
   const Call call;
   if (device < 0 || device >= call->plan.devices) return report(cudaErrorInvalidDevice);
+  if (call->opened_devices.insert(device).second) call->check_driver("cudaSetDevice");
   chosen_device = device;
-  call->opened_devices.insert(device);
   return report(cudaSuccess);
 }
 
@@ -133,6 +133,7 @@ cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
 
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
   const Call call;
+  call->check_driver("cudaDeviceEnablePeerAccess");
   const int own = current_device();
   if (peer < 0 || peer >= call->plan.devices || peer == own) return report(cudaErrorInvalidDevice);
   if (flags != 0 || !can_reach_peers(call->plan, own)) return report(cudaErrorInvalidValue);
@@ -155,6 +156,7 @@ cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
 cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, const cudaMemAccessDesc* devices,
                                  std::size_t count) {
   const Call call;
+  call->check_driver("cudaMemPoolSetAccess");
   const auto owner = static_cast<int>(reinterpret_cast<std::intptr_t>(pool) - 1);
   for (std::size_t i = 0; i < count; ++i) {
     const int device = devices[i].location.id;

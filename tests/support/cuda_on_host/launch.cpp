@@ -67,6 +67,7 @@ using namespace cuda_on_host;
 
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int value) {
   const Call call;
+  ++call->attributes_set;
   if (value < 0 || static_cast<std::size_t>(value) > kMostSharedMemory) {
     return report(cudaErrorInvalidValue);
   }

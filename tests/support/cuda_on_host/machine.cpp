@@ -56,6 +56,7 @@ void Machine::reset(const Plan& new_plan) {
   waits = 0;
   traffic = {};
   launches.clear();
+  attributes_set = 0;
   opened_devices.clear();
   half_launched.clear();
   streams_.clear();

@@ -78,6 +78,7 @@ class Machine {
   std::int64_t waits = 0;
   Traffic traffic;
   std::map<std::string, std::int64_t> launches;
+  std::int64_t attributes_set = 0;
   std::set<int> opened_devices;
   std::string failure;  ///< the first Misuse
   std::set<std::pair<int, int>>

@@ -99,6 +99,7 @@ cudaError_t cudaFreeHost(void* pointer) { return free_now(pointer, Space::pinned
 cudaError_t cudaMallocAsync(void** pointer, std::size_t nbytes, cudaStream_t handle) {
   const Call call;
   CUstream_st& stream = call->check(handle, "cudaMallocAsync");
+  call->check_driver("cudaMallocAsync");  // the pool may have to grow
   Allocation* made = nullptr;
   const cudaError_t error = allocate(pointer, nbytes, Space::device, made);
   if (made == nullptr) return report(error);

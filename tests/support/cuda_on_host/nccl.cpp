@@ -248,6 +248,7 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comms, int devices, const int* list) {
         "CUDA_MODULE_LOADING=EAGER before the first call of CUDA",
         devices);
   }
+  call->check_driver("ncclCommInitAll");
   const auto world = std::make_shared<World>();
   for (int i = 0; i < devices; ++i) {
     comms[i] = join(world, devices, i, list != nullptr ? list[i] : i);
@@ -310,6 +311,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t handle) {
         comm.rank);
   }
   check_rounds(comm, "ncclCommDestroy");
+  call->check_driver("ncclCommDestroy");
   leave(comm);
   return ncclSuccess;
 }

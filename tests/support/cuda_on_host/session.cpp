@@ -45,6 +45,11 @@ std::map<std::string, std::int64_t> launches() {
   return machine().launches;
 }
 
+std::int64_t attributes_set() {
+  const std::lock_guard lock(machine().mutex);
+  return machine().attributes_set;
+}
+
 std::set<int> opened_devices() {
   const std::lock_guard lock(machine().mutex);
   return machine().opened_devices;

@@ -64,13 +64,16 @@ Traffic traffic();
 /// and fills of CUDA itself are none; a product of cuBLASLt is "cublasLtMatmul".
 std::map<std::string, std::int64_t> launches();
 
+/// How often cudaFuncSetAttribute has been called since the Session began.
+std::int64_t attributes_set();
+
 /// The devices that cudaSetDevice has named since the Session began. On a card each of them has
 /// lost some hundred megabytes to this process.
 std::set<int> opened_devices();
 
 /// Calls `watch` with the name of each call that may wait for a device while it holds the driver's
-/// lock (cudaMalloc, cudaMallocHost, cudaFree, cudaFreeHost), and with "ncclGroupEnd" whenever that
-/// has given a collective to a device of this process, and not yet to all of them. Null: nobody.
+/// lock (docs/cuda_stand_in.md lists them), and with "ncclGroupEnd" whenever that has given a
+/// collective to a device of this process, and not yet to all of them. Null: nobody.
 void watch_driver(std::function<void(std::string_view call)> watch);
 
 /// Cuts the links between devices: every communicator of NCCL reports ncclRemoteError, and what has
