@@ -233,6 +233,7 @@ TEST_CASE("one device may reach no other, and be reached") {
 
 TEST_CASE("a device reaches at most eight others") {
   Session session({.devices = 10});
+  check(cudaSetDevice(0));
   for (int peer = 1; peer <= 8; ++peer) check(cudaDeviceEnablePeerAccess(peer, 0));
   CHECK(cudaDeviceEnablePeerAccess(9, 0) == cudaErrorTooManyPeers);
   CHECK(cudaDeviceEnablePeerAccess(8, 0) == cudaErrorPeerAccessAlreadyEnabled);
