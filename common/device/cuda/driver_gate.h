@@ -25,8 +25,8 @@ namespace fsdp::cuda {
 ///     communicators   ncclCommInitAll, ncclCommDestroy
 ///
 /// ncclCommAbort does not: it ends a launch that has failed, and the thread that calls it may still
-/// hold the gate for that launch. And process_plane.cpp calls NCCL without the gate, since a process
-/// has one card there.
+/// hold the gate for that launch. And process_plane.cpp calls NCCL without the gate, because a
+/// process has one card there.
 ///
 /// CUDA would do the same where a kernel is launched for the first time, and loads it: so kernels
 /// are loaded when CUDA starts (CUDA_MODULE_LOADING).
