@@ -85,8 +85,8 @@ struct Saving {
 };
 
 // The one change that leaves least; of several that are nearly as good, one that the user has made.
-// Unlike the estimate's savings, it changes the model too, and counts all ranks here, roughly: sizes
-// may be absurd.
+// Unlike the estimate's savings, it changes the model too, and counts all ranks here, roughly:
+// sizes may be absurd.
 Saving best_saving(const config::TrainConfig& config, Purpose purpose) {
   std::vector<Saving> savings;
   const auto consider = [&](const std::string& key, const std::string& change,
