@@ -38,16 +38,16 @@ void DdpGradients::Impl::reduce(Bucket& bucket) const {
 
 DdpGradients::DdpGradients(std::vector<std::pair<std::string, Variable>> parameters,
                            std::shared_ptr<ProcessGroup> group, std::size_t bucket_bytes,
-                           const optim::MasterWeights& masters, const optim::ReduceOptions& how) {
-  FSDP_CHECK(group != nullptr, "DDP needs a process group, but got none");
+                           const optim::MasterWeights& masters, const optim::ReduceOptions& how)
+    // Gradients are produced in their buckets: there is nothing to take.
+    : impl_(new Impl{.group = std::move(group),
+                     .how = how,
+                     .queue{std::move(parameters), [](std::size_t) {},
+                            [this](Bucket& bucket) { impl_->reduce(bucket); }},
+                     .pieces = {},
+                     .flat = {}}) {
+  FSDP_CHECK(impl_->group != nullptr, "DDP needs a process group, but got none");
   FSDP_CHECK(bucket_bytes > 0, "a DDP bucket needs room for at least one byte");
-  // Gradients are produced in their buckets: there is nothing to take.
-  impl_.reset(new Impl{.group = std::move(group),
-                       .how = how,
-                       .queue{std::move(parameters), [](std::size_t) {},
-                              [this](Bucket& bucket) { impl_->reduce(bucket); }},
-                       .pieces = {},
-                       .flat = {}});
   BucketQueue& queue = impl_->queue;
   for (const auto& [path, variable] : queue.parameters()) {
     const Tensor& master = masters.of(variable);

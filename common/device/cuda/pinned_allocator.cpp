@@ -15,6 +15,7 @@
 
 // What compilers call before host code writes, where something that looks for races is linked: the
 // stand-in, or the thread sanitizer. Else null.
+// NOLINTNEXTLINE(readability-identifier-naming): the name is theirs
 extern "C" [[gnu::weak]] void __tsan_write_range(void* begin, unsigned long nbytes);
 
 namespace fsdp::cuda {
