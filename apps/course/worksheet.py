@@ -1,7 +1,7 @@
 """Checks the worksheet of the writeup: writeup/worksheet.toml against writeup/worksheet.md.
 
-Every expression is evaluated exactly (+ - * / // ** ( ) min max ceil over named values) and must
-give the answer; the chapter must ask the question in the same words and print the same number.
+Every expression (expression.py, over named values) must give the answer; the chapter must ask the
+question in the same words and print the same number.
 
     python3 apps/course/worksheet.py            prints what is wrong, one a line; 1 if anything is
 """
@@ -9,52 +9,20 @@ give the answer; the chapter must ask the question in the same words and print t
 from __future__ import annotations
 
 import argparse
-import ast
-import math
-import operator
 import sys
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
 
+import expression
+
 ROOT = Path(__file__).resolve().parents[2]
 FIELDS = ("id", "question", "expression", "unit", "answer", "line")
-_OPERATORS: Mapping[type, Callable] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
-    ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv, ast.Pow: operator.pow}
-_FUNCTIONS: Mapping[str, Callable] = {"min": min, "max": max, "ceil": math.ceil}
 
 
 class WorksheetError(Exception):
     """What is wrong, with the place and the remedy."""
-
-
-def evaluate(expression: str, values: Mapping[str, int]) -> Fraction:
-    """The exact value of plain arithmetic over `values`."""
-    try:
-        return _value(ast.parse(expression, mode="eval").body, values)
-    except (SyntaxError, ZeroDivisionError) as error:
-        raise WorksheetError(f"expression {expression!r}: {error}") from error
-
-
-def _value(node: ast.expr, values: Mapping[str, int]) -> Fraction:
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        return Fraction(node.value)
-    if isinstance(node, ast.Name):
-        if node.id not in values:
-            raise WorksheetError(f"unknown value {node.id}; add it to [values]")
-        return Fraction(values[node.id])
-    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        return Fraction(_OPERATORS[type(node.op)](_value(node.left, values),
-                                                  _value(node.right, values)))
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_value(node.operand, values)
-    if (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-            and node.func.id in _FUNCTIONS and not node.keywords):
-        return Fraction(_FUNCTIONS[node.func.id](*[_value(each, values) for each in node.args]))
-    raise WorksheetError(f"{ast.unparse(node)!r} is not plain arithmetic over whole numbers: use "
-                         "+ - * / // ** ( ) min max ceil")
 
 
 def printed(answer: int | float | Fraction, decimals: int) -> str:
@@ -80,7 +48,10 @@ def check_question(question: Mapping, values: Mapping[str, int], text: list[str]
     if missing:
         raise WorksheetError(f"lacks {', '.join(missing)}")
     decimals = question.get("decimals", 0)
-    value = evaluate(question["expression"], values)
+    try:
+        value = expression.evaluate(question["expression"], values)
+    except expression.ExpressionError as error:
+        raise WorksheetError(f"expression {question['expression']!r}: {error}") from error
     if decimals == 0 and value.denominator != 1:
         raise WorksheetError(f"the expression gives {float(value)}, not a whole number; set "
                              "decimals or use ceil")
