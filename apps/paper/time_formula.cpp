@@ -14,13 +14,11 @@ void check_timed(const MemoryOptions& options) {
     if (!is_refused) return;
     throw optim::RecipeError(key, fmt::format("the time of a step is only known for {}", what));
   };
-  if (recipe.has_lora()) {
-    throw optim::RecipeError("lora.rank",
-                             "the planner knows the times of whole models only; set it to 0, or "
-                             "ask for --largest batch");
-  }
-  refuse(!recipe.frozen.empty() || !recipe.sharding.ignored.empty(), "frozen, ignored",
-         "models that are trained and sharded as a whole; leave them empty");
+  refuse(recipe.has_lora(), "lora.rank",
+         "models that are trained as a whole; set it to 0, or ask for --largest batch");
+  refuse(!recipe.frozen.empty(), "frozen", "models that are trained as a whole; leave it empty");
+  refuse(!recipe.sharding.ignored.empty(), "ignored",
+         "models that are sharded as a whole; leave it empty");
   refuse(!zero.reductions.overlap, "parallel.overlap_comm",
          "gradients that are reduced during backward; set it to true");
   refuse(zero.reductions.compression.has_value(), "parallel.communication_data_type",

@@ -137,8 +137,8 @@ class ProcessGroup {
   int rank() const { return rank_; }
   int size() const { return size_; }
 
-  /// If several groups of this size each hold everything once (comm/replicas.h), the ranks that
-  /// hold the same as this one: one of each group, itself among them. Otherwise null.
+  /// Null unless several groups of this size each hold everything once (comm/replicas.h). Then it
+  /// has one rank of each group: those that hold the same as this one, itself among them.
   const std::shared_ptr<ProcessGroup>& replicas() const { return replicas_; }
   using MakeReplicaSum = std::function<std::shared_ptr<ReplicaSum>(std::shared_ptr<ProcessGroup>)>;
   /// Declares this group to be one of several replicas; its collectives stay the same. Each model

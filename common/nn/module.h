@@ -126,14 +126,14 @@ class Module {
   /// current device. Call it when a meta model is allocated.
   virtual void initialize_buffers() {}
 
-  // ---------------------------------------------------------------- what a model says of itself
-  /// The parts that are units when it is sharded, if nobody says otherwise: here, the children that
-  /// have parameters. What is outside of them belongs to the root.
+  // ----------------------------------------------------------------- what a model overrides
+  /// The parts that default_wrap_policy() makes units of: here, the children with parameters. What
+  /// is outside of them belongs to the root.
   virtual std::vector<Module*> default_units();
   /// Its attention layers, if it can continue a sequence of which they keep keys and values
   /// (key_value_cache.h). None: it cannot.
   virtual std::vector<Attention*> continuable_attention() { return {}; }
-  /// Of the Llama that this is, for its config.json. Null: it is another model.
+  /// What a config.json of this model says. Null: it is no Llama.
   virtual const TransformerConfig* llama_config() const { return nullptr; }
 
   // ----------------------------------------------------------------------------------- hooks

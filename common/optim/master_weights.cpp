@@ -26,7 +26,7 @@ MasterWeights::MasterWeights(const std::vector<std::pair<std::string, Variable>>
                              const MixedPrecision& precision, const std::vector<Part>& parts,
                              const Make& make, const Offload& offload)
     : precision_(precision), offload_(offload), are_in_parts_(!parts.empty()) {
-  offload_.check_host();
+  offload_.validate_owned();
   FSDP_CHECK(are_in_parts_ || parameters.empty() || !offload_.is_on(),
              "offload of the optimizer is for masters in parts: without, every rank steps all of "
              "them; use ZeRO-1 or ZeRO-2, or fully_shard()");

@@ -37,7 +37,7 @@ class MasterWeights {
   /// @param make  called with each parameter in turn before its data is read. If the data is made
   ///              there, no two parameters are whole in the masters' format at once.
   /// @param offload  where parts are, and for ZeroGradients where their gradients are summed
-  /// @throws Error where Offload::check_host() does, or if masters are no parts
+  /// @throws Error if parts cannot be offloaded so, or masters are no parts
   MasterWeights(const std::vector<std::pair<std::string, Variable>>& parameters,
                 const MixedPrecision& precision, const std::vector<Part>& parts = {},
                 const Make& make = {}, const Offload& offload = {});

@@ -28,11 +28,12 @@ struct Offload {
 
   /// Whether anything is on the host: then the optimizer steps there.
   bool is_on() const { return params || optimizer; }
-  /// For fully_shard(). @throws Error where a Recipe of fsdp would, and where check_host() does.
+  /// For fully_shard(), in the words of its options. Recipe::validate() has a configuration's.
+  /// @throws Error for `grads` without `params`, for `optimizer`, and if this rank's device is its
+  /// own host: then nothing would leave the device's memory.
   void validate() const;
-  /// @throws Error if it is on, and this rank's device is its own host: then nothing would leave
-  /// the device's memory.
-  void check_host() const;
+  /// The same for what a rank of ZeRO owns: for `grads` without `optimizer`, and for `params`.
+  void validate_owned() const;
 };
 
 }  // namespace fsdp::optim

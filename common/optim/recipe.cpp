@@ -161,8 +161,8 @@ void Recipe::validate() const {
                    "reduces after {} micro-steps, must divide the {} of a step",
                    micro_steps_per_reduction, micro_steps);
   refuse_recipe_if(has_lora() && !trained.empty(), "lora.rank",
-                   "is {}, but {} is to be trained beside the adapters, and with LoRA the rest of "
-                   "the model has no masters in float32; train adapters alone, or use rank 0",
+                   "is {}, but the recipe also trains {}, and with LoRA the rest of the model has "
+                   "no masters in float32; train adapters alone, or use rank 0",
                    lora.rank, fmt::join(trained, ", "));
 }
 

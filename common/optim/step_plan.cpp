@@ -7,10 +7,11 @@
 namespace fsdp::optim {
 
 void StepPlan::validate() const {
-  FSDP_CHECK(
-      is_valid(),
-      "{} micro-steps per reduction must divide the {} micro-steps of a step, both at least 1",
-      micro_steps_per_reduction, micro_steps);
+  FSDP_CHECK(micro_steps > 0 && micro_steps_per_reduction > 0,
+             "a step and a reduction each need at least one micro-batch: got {} and {}",
+             micro_steps, micro_steps_per_reduction);
+  FSDP_CHECK(is_valid(), "{} micro-steps per reduction must divide the {} micro-steps of a step",
+             micro_steps_per_reduction, micro_steps);
 }
 
 std::int64_t StepPlan::micro_batch(int m, int rank, int world_size) const {

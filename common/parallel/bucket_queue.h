@@ -1,7 +1,6 @@
 /// @file
 /// @ingroup parallel
-/// BucketQueue: the way of a gradient into its bucket, and of a bucket to its reduction, for DDP
-/// and ZeRO-2.
+/// BucketQueue: which gradients are reduced together and in which order, for DDP and ZeRO-2.
 #pragma once
 
 #include "autograd/variable.h"
@@ -28,7 +27,7 @@ struct Bucket {
   struct Slot {
     OwnedSlice slice;
     std::int64_t at = 0;       // first element in the bucket
-    std::size_t piece = 0;     // index into the engine's pieces()
+    std::size_t piece = 0;     // ZeRO-2, on the owner: index into pieces()
     bool is_complete = false;  // its gradient of this micro-step is there
     Tensor whole{};            // that gradient, if it is copied only when all are there
   };
@@ -75,8 +74,9 @@ class BucketQueue {
   Parameters& parameters() { return parameters_; }  ///< those that require a gradient
   const Places& places(std::size_t parameter) const { return places_[parameter]; }
 
-  void begin_step(const optim::StepPlan& plan);
-  void close_all();  ///< Those too that wait for parameters nobody used.
+  void begin_step(const optim::StepPlan& plan);  ///< a plan that is valid
+  /// Buckets with parameters that nobody used too. @throws Error after the last micro-step.
+  void close_all();
   bool ends_reduction() const { return plan_.ends_reduction(micro_step_); }
   bool next_micro_step();  ///< False after the last one.
   /// What the sum over all micro-steps and ranks is divided by.

@@ -14,6 +14,12 @@
 #include <memory>
 #include <vector>
 
+// As a backward.cpp from an earlier kit calls them.
+namespace fsdp::parallel {
+using optim::HostCopies;
+using optim::ShardSums;
+}  // namespace fsdp::parallel
+
 namespace fsdp {
 
 /// Turns every unit's backward into sharded gradients.

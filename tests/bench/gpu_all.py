@@ -100,23 +100,38 @@ class Programs:
     out: Path
     limit: float  # seconds of a part
     end: float = 0  # of this part, on the clock of monotonic()
+    running: set[int] = field(default_factory=set)  # groups of processes
 
     def begin_part(self) -> None:
         self.end = monotonic() + self.limit
 
     def finished(self, command: list[str]) -> subprocess.CompletedProcess[str]:
         # In a session of its own, because compute-sanitizer has started a program too.
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                              start_new_session=True) as process:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   text=True, start_new_session=True)
+        self.running.add(process.pid)
+        try:
+            output, errors = process.communicate(timeout=self.end - monotonic())
+        except subprocess.TimeoutExpired as error:
+            os.killpg(process.pid, signal.SIGKILL)
+            kept = self.out / f"{Path(command[0]).name}, ended.txt"
             try:
-                output, errors = process.communicate(timeout=self.end - monotonic())
-            except subprocess.TimeoutExpired as error:
-                raise RuntimeError(f"ended after the {self.limit:.0f} s that a part has, in "
-                                   f"{' '.join(command)}") from error
-            finally:
-                if process.returncode is None:
-                    os.killpg(process.pid, signal.SIGKILL)
+                output, errors = process.communicate(timeout=10)
+                kept.write_text(output + errors, encoding="utf-8")
+                left = f"what it printed is in {kept.name}"
+            except subprocess.TimeoutExpired:
+                left = f"process {process.pid} does not end even so"
+            raise RuntimeError(f"ended after the {self.limit:.0f} s that a part has, in "
+                               f"{' '.join(command)}; {left}") from error
+        finally:
+            self.running.discard(process.pid)
         return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+    def end_all(self, number: int, _: object) -> None:
+        """The end of this script by a signal: nothing stays on the card."""
+        for group in self.running:
+            os.killpg(group, signal.SIGKILL)
+        os._exit(128 + number)
 
     def output_of(self, name: str, *words: str) -> str:
         """What the program prints; an error of ours if it fails."""
@@ -260,7 +275,8 @@ def suite(table: Table, programs: Programs, cards: int, name: str) -> None:
         return
     # One word: tests that have neither tag.
     left_out = "~[stand-in]" + ("~[cards]" if cards < 4 else "")
-    done = programs.finished([str(programs.folder / name), left_out])
+    # Each test is named when it ends, so that one that hangs can be found.
+    done = programs.finished([str(programs.folder / name), left_out, "--durations", "yes"])
     (programs.out / f"{name}.txt").write_text(done.stdout + done.stderr, encoding="utf-8")
     last = done.stdout.strip().splitlines()[-1:]
     table.add(f"{name} on a card", "".join(last), done.returncode == 0)
@@ -293,9 +309,12 @@ def sanitizer(table: Table, programs: Programs, cards: int, tool: str) -> None:
         table.add(f"compute-sanitizer, {tool}", f"skipped: {why}")
         return
     check = [str(program), "--tool", tool, "--error-exitcode", "9"]
-    runs = {what: [*check, str(programs.folder / name), *words]
-            for what, (name, *words) in sanitized(tool).items()
-            if (programs.folder / name).is_file()}
+    runs = {}
+    for what, (name, *words) in sanitized(tool).items():
+        if (programs.folder / name).is_file():
+            runs[what] = [*check, str(programs.folder / name), *words]
+        else:
+            table.add(f"compute-sanitizer, {tool}, {what}", f"skipped: there is no {name}")
     with ThreadPoolExecutor(len(runs)) as pool:
         results = {what: pool.submit(programs.finished, words) for what, words in runs.items()}
 
@@ -342,6 +361,8 @@ def main() -> int:
     is_dry = programs.folder.parent.name == "cuda-host"
     sizes = _DRY if is_dry else _CARD
     table = Table()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, programs.end_all)
     programs.begin_part()
     cards = machine(table, programs, is_dry)
     found: dict[str, float] = {}

@@ -53,7 +53,7 @@ if [ -n "$pack" ]; then
   fi
   folder=$(mktemp -d)
   trap 'rm -rf "$folder"' EXIT
-  built=$(dirname "$from")
+  built=$(cd "$from/.." && pwd)
   preset=$(basename "$built") # gpu_all.py knows the stand-in by this name
   mkdir -p "$folder/$preset/bin" "$folder/$preset/lib"
   for program in unshard-train bench_cuda_rates test_cuda test_cuda_fsdp test_cuda_train; do
@@ -64,7 +64,8 @@ if [ -n "$pack" ]; then
       grep -Ev '/(libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s|libcudart|libcublas.*|libnccl)\.so' |
       xargs -r cp -Lt "$folder/$preset/lib"
   done
-  # It says for which cards.
+  git rev-parse HEAD >"$folder/$preset/commit"
+  # For which cards it was compiled.
   [ ! -f "$built/CMakeCache.txt" ] ||
     sed -n '/^CMAKE_CUDA_ARCHITECTURES:/p' "$built/CMakeCache.txt" >"$folder/$preset/CMakeCache.txt"
   mkdir -p "$(dirname "$pack")"
@@ -80,16 +81,24 @@ if [ -n "$pack" ]; then
   exit 0
 fi
 if [ -n "$packed" ]; then
-  rm -rf build/gpu-packed # another pack may have another preset
-  mkdir -p build/gpu-packed
-  tar xJf "$packed" -C build/gpu-packed
-  folder=$(echo build/gpu-packed/*)
+  unpacked=${UNPACKED:-$PWD/build/gpu-packed}
+  rm -rf "$unpacked" # another pack may have another preset
+  mkdir -p "$unpacked"
+  tar xJf "$packed" -C "$unpacked"
+  set -- "$unpacked"/*/commit
+  here=$(git rev-parse HEAD 2>/dev/null || cat "$1")
+  if [ ! -f "$1" ] || [ "$(cat "$1")" != "$here" ]; then
+    echo "gpu_all.sh: $packed was packed at commit $(cat "$1" 2>/dev/null || echo unknown), and" \
+      "this is $here: check that one out, or pack anew" >&2
+    exit 1
+  fi
+  folder=$(dirname "$1")
   # CUDA's libraries: the system's or those of Python's packages.
   cuda=$(find /usr/local/cuda/ "$(python3 -c \
     'import nvidia; print(list(nvidia.__path__)[0])' 2>/dev/null || echo /nowhere)" \
     -name 'lib*.so*' 2>/dev/null | sed -n 's,/lib\(nccl\.so\.2\|cublasLt\.so\.[0-9]*\|cudart\.so\.[0-9]*\)$,,p' |
     sort -u | paste -sd: -)
-  LD_LIBRARY_PATH=$PWD/$folder/lib:$cuda:${LD_LIBRARY_PATH:-}
+  LD_LIBRARY_PATH=$folder/lib:$cuda:${LD_LIBRARY_PATH:-}
   export LD_LIBRARY_PATH
   exec python3 tests/bench/gpu_all.py "$folder/bin" "$out" ${parts:+--parts "$parts"}
 fi

@@ -69,7 +69,7 @@ class Packs(unittest.TestCase):
         self.pack, self.out = folder / "programs.tar.xz", folder / "out"
 
     def script(self, *words: object) -> subprocess.CompletedProcess[str]:
-        quickly = {**os.environ, "XZ_OPT": "-0"}
+        quickly = {**os.environ, "XZ_OPT": "-0", "UNPACKED": str(self.out.parent / "unpacked")}
         return subprocess.run(["sh", SCRIPT.with_suffix(".sh"), *words], capture_output=True,
                               text=True, env=quickly)
 
@@ -85,6 +85,15 @@ class Packs(unittest.TestCase):
         table = (self.out / "table.md").read_text(encoding="utf-8")
         self.assertIn("dry run on the stand-in", table)
         self.assertIn("| products of 24 x 24 in bfloat16 |", table)
+
+    def test_a_pack_of_another_commit_is_an_error(self):
+        folder = self.out.parent / "cuda-host"
+        (folder / "bin").mkdir(parents=True)
+        (folder / "commit").write_text("0123abc\n", encoding="utf-8")
+        subprocess.run(["tar", "cJf", self.pack, "-C", folder.parent, folder.name], check=True)
+        done = self.script("--packed", self.pack, self.out)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, "was packed at commit 0123abc, and this is [0-9a-f]{40}")
 
     def test_a_pack_that_is_too_large_is_an_error(self):
         made = self.make_pack("--most", "1000")

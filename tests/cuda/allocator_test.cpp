@@ -30,7 +30,7 @@ Tensor bytes_on(Device device, std::int64_t nbytes) {
   return Tensor::empty({nbytes / 4}, DType::float32, device);
 }
 
-/// A rank's device that says of every event that it has passed, and asks nobody.
+/// A rank's device to which every event has passed at once.
 class Hasty final : public RankDevice {
  public:
   explicit Hasty(RankDevice& device) : device_(device) {}

@@ -191,8 +191,8 @@ TEST_CASE("What the clock has no rules for is refused by its key") {
     CHECK_THROWS_WITH(time(), Catch::Matchers::StartsWith(key + ": "));
   };
   refuses("lora.rank", [](auto& recipe) { recipe.lora.rank = 4; });
-  refuses("frozen, ignored", [](auto& recipe) { recipe.frozen = {"model.embed_tokens"}; });
-  refuses("frozen, ignored", [](auto& recipe) { recipe.sharding.ignored = {"model.norm"}; });
+  refuses("frozen", [](auto& recipe) { recipe.frozen = {"model.embed_tokens"}; });
+  refuses("ignored", [](auto& recipe) { recipe.sharding.ignored = {"model.norm"}; });
   refuses("parallel.overlap_comm", [](auto& recipe) { recipe.zero.reductions.overlap = false; });
   refuses("parallel.communication_data_type",
           [](auto& recipe) { recipe.zero.reductions.compression = DType::float16; });

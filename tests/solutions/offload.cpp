@@ -1,4 +1,5 @@
 // Offload: shards in a memory of their own, with the bits of a single process.
+#include "autograd/functions.h"
 #include "comm/fake_group.h"
 #include "comm/world.h"
 #include "support/catch.h"
@@ -99,12 +100,28 @@ TEST_CASE("A state is written from offloaded shards, and read into them, also ov
     const auto adamw = [] { return std::make_shared<optim::AdamW>(optim::AdamW::Options{}); };
     from->attach_optimizer(adamw);
     to->attach_optimizer(adamw);
+    from->begin_step({});
+    const MicroBatch micro = make_micro_batch(written.config(), 1, 1, 0, world.rank());
+    cross_entropy(written(Variable(micro.tokens)), micro.targets).backward();
+    from->end_micro_step();
+    from->finish_gradients();
+    from->step(1e-2);
+    from->zero_grad();
     if (is_full) {
       from->save_full(folder.path() / "full");
       to->load_full(folder.path() / "full");
     } else {
-      from->save_checkpoint(io::CheckpointFolder(folder.path()), 0, {});
-      to->load_checkpoint(io::CheckpointFolder(folder.path()).final(0));
+      from->save_checkpoint(io::CheckpointFolder(folder.path()), 1, {});
+      to->load_checkpoint(io::CheckpointFolder(folder.path()).final(1));
+      const auto kept = from->state_slices(/*with_replicated=*/true),
+                 loaded = to->state_slices(/*with_replicated=*/true);
+      FSDP_CHECK(kept.size() == loaded.size(), "{} slices were loaded as {}", kept.size(),
+                 loaded.size());
+      for (std::size_t i = 0; i < kept.size(); ++i) {
+        FSDP_CHECK(
+            kept[i].name == loaded[i].name && ops::equal_bits(kept[i].values, loaded[i].values),
+            "{} differs", kept[i].name);
+      }
     }
     for (std::size_t unit = 0; unit < from->units().size(); ++unit) {
       const Tensor& a = from->units()[unit]->flat_parameters().front()->shard();
@@ -123,21 +140,23 @@ TEST_CASE("Offload is refused where it makes no sense, and the message says why"
     options.offload = offload;
     return message_of<Error>([&] { fully_shard(model, group, options); });
   };
-  CHECK_THAT(refusal({.grads = true}), contains("parallel.offload_params is false"));
+  CHECK_THAT(refusal({.grads = true}), contains("needs offload of parameters"));
   CHECK_THAT(refusal(kParams), contains("offload on cpu: its memory is the host's memory"));
-  CHECK_THAT(refusal({.optimizer = true}), contains("the shards of fsdp are the optimizer's"));
+  CHECK_THAT(refusal({.optimizer = true}),
+             contains("the shards of fully_shard() are the optimizer's"));
 }
 
-TEST_CASE("Masters are not offloaded where it makes no sense, and the message says why") {
+TEST_CASE("Offload of masters is refused where it makes no sense, and the message says why") {
   nn::TransformerLM model(nn::TransformerConfig::nano());
-  const auto refusal = [&] {
-    return message_of<Error>(
-        [&] { optim::MasterWeights(model.variables(), {}, {}, {}, {.optimizer = true}); });
+  const auto refusal = [&](optim::Offload offload) {
+    return message_of<Error>([&] { optim::MasterWeights(model.variables(), {}, {}, {}, offload); });
   };
-  CHECK_THAT(refusal(), contains("its memory is the host's memory"));
+  CHECK_THAT(refusal({.params = true}), contains("offload of parameters needs shards"));
+  CHECK_THAT(refusal({.grads = true}), contains("needs offload of the optimizer"));
+  CHECK_THAT(refusal({.optimizer = true}), contains("its memory is the host's memory"));
   Context context({.has_cpu_host = true});
   const ContextScope scope(context);
-  CHECK_THAT(refusal(), contains("is for masters in parts"));
+  CHECK_THAT(refusal({.optimizer = true}), contains("is for masters in parts"));
 }
 
 }  // namespace fsdp::testing::offload_test

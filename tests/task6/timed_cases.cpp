@@ -36,7 +36,7 @@ void judge_time(const char* step, const Setup& setup) {
   without.depth = 0;
   const testing::ScheduleTimes right = testing::play(costs), serial = testing::play(without);
   Check check(step,
-              backward ? "backward takes max(b, g) + (K-2)·max(b, g+r) + max(b, r) + r at depth "
+              backward ? "backward takes max(b, g) + (K-2)·max(b, g+ρ) + max(b, ρ) + ρ at depth "
                          "1: gathers run while units compute"
                        : "forward takes g + (K-1)·max(f, g) + f: gathers run while units compute",
               seen);

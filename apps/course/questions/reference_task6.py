@@ -28,23 +28,23 @@ def q1(v: dict[str, int]) -> Reference:
 
 
 def q2(v: dict[str, int]) -> Reference:
-    units, b, g, rho = v["K"], v["b"], v["g"], v["r"]
-    right = max(b, g) + (units - 2) * max(b, g + rho) + max(b, rho) + rho
+    units, b, g, r = v["K"], v["b"], v["g"], v["r"]
+    right = max(b, g) + (units - 2) * max(b, g + r) + max(b, r) + r
     return Reference(right, [
-        (units * (b + rho) + (units - 1) * g, "that is one after the other: gathers and reductions "
-                                              "run beside the computation"),
-        (units * (b + g + rho), "nothing overlaps there, and the last unit was gathered again"),
-        (units * b + rho, "gathers and reductions were put side by side: they share one channel, "
-                          "and together they take longer than a unit computes"),
+        (units * (b + r) + (units - 1) * g, "that is one after the other: gathers and reductions "
+                                            "run beside the computation"),
+        (units * (b + g + r), "nothing overlaps there, and the last unit was gathered again"),
+        (units * b + r, "gathers and reductions were put side by side: they share one channel, and "
+                        "together they take longer than a unit computes"),
         (units * b, "the reduction of the first unit is still running when the computation ends, "
                     "and the channel is what takes longest"),
-        (b + (units - 1) * max(b, g + rho) + rho,
-         "that form holds when the computation takes longest (b >= g + ρ): the first computed unit "
-         "has only a gather beside it, the last one only a reduction"),
+        (b + (units - 1) * max(b, g + r) + r, "that form holds when the computation takes longest "
+                                              "(b >= g + r): the first computed unit has only a "
+                                              "gather beside it, the last one only a reduction"),
         (right + g, "the last unit was gathered a second time: it is still there"),
-        (right - rho, "the last reduction is missing: nothing is left to hide it behind"),
-        (right + max(b, g + rho), "one unit too many is in the middle: K - 2 units have a gather "
-                                  "and a reduction beside them"),
-        ((units - 1) * (g + rho) + rho, "the channel was counted as always busy: before the first "
-                                        "reduction there is nothing to reduce yet"),
+        (right - r, "the last reduction is missing: nothing is left to hide it behind"),
+        (right + max(b, g + r), "one unit too many is in the middle: K - 2 units have a gather and "
+                                "a reduction beside them"),
+        ((units - 1) * (g + r) + r, "the channel was counted as always busy: before the first "
+                                    "reduction there is nothing to reduce yet"),
     ])

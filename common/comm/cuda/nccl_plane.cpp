@@ -63,6 +63,7 @@ class NcclPlane final : public threads::DevicePlane {
     const std::unique_lock alone(driver_gate());  // as in start(), before the mutex
     const std::lock_guard lock(mutex_);
     look_for_failures();
+    if (const auto found = groups_.find(&group); found != groups_.end()) return *found->second;
     return *groups_.emplace(&group, std::make_unique<Communicators>(calls)).first->second;
   }
 

@@ -102,8 +102,12 @@ void rate_block(Rates& rates, const nn::TransformerConfig& model, std::int64_t r
   rates.add("add", 3 * bytes_of(x), [&] { ops::add(out, x, dx); });
   rates.set_per_step(2 * passes.forward + 1);  // the last norm is the head's
   rates.add("rms_norm", bytes_of(x, out), [&] { ops::rms_norm(out, rstd, x, weight, 1e-5); });
-  rates.set_per_step(2 * passes.backward + 1);
-  rates.add("rms_norm_backward", 3 * bytes_of(x), [&] {
+  rates.set_per_step(2 * passes.backward);  // to the gradient that the residual has left
+  rates.add("rms_norm_backward", 4 * bytes_of(x), [&] {
+    ops::rms_norm_backward(out, ops::Write::add, dweight, ops::Write::set, dx, x, weight, rstd);
+  });
+  rates.set_per_step(1);
+  rates.add("rms_norm_backward of the head", 3 * bytes_of(x), [&] {
     ops::rms_norm_backward(out, ops::Write::set, dweight, ops::Write::set, dx, x, weight, rstd);
   });
 

@@ -226,7 +226,7 @@ TEST_CASE("what a cache of keys and values refuses") {
   contains(run(2), "2 tokens after 4 do not fit into a cache of 5");
 }
 
-TEST_CASE("a model that is no TransformerLM keeps nothing") {
+TEST_CASE("a model that cannot continue a sequence keeps nothing") {
   Context context({.seed = 3});
   const ContextScope scope(context);
   TransformerLM model(config_of(0));

@@ -136,9 +136,8 @@ TEST_CASE("units are gathered ahead by a number, and LoRA trains adapters alone"
   CHECK(refusal(recipe).empty());
   recipe.trained = {"model.norm", "lm_head"};
   CHECK(refusal(recipe) ==
-        "lora.rank | is 4, but model.norm, lm_head is to be trained beside the adapters, and with "
-        "LoRA the rest of the model has no masters in float32; train adapters alone, or use rank "
-        "0");
+        "lora.rank | is 4, but the recipe also trains model.norm, lm_head, and with LoRA the rest "
+        "of the model has no masters in float32; train adapters alone, or use rank 0");
 }
 
 TEST_CASE("a mean is a pass, unless the optimizer can divide by a power of two instead") {
