@@ -37,7 +37,7 @@ MicroBatch make_micro_batch(const nn::TransformerConfig& model, std::int64_t bat
 
 namespace {
 
-constexpr std::uint64_t kSeed = 1;             // of the data
+constexpr std::uint64_t kDataSeed = 1;
 constexpr std::uint32_t kUnseen = 0x7fc0abcd;  // of a NaN that no training leaves
 
 /// Puts a slice in its place. What several ranks hold must have the same bits on all of them.
@@ -113,7 +113,7 @@ class RankTraining {
     for (int step = options_.first_step; step < last_step(); ++step) {
       for (int m = 0; m < plan.micro_steps; ++m) {
         const auto j = static_cast<int>(plan.micro_batch(m, rank, options_.recipe.ranks));
-        batches_.push_back(make_micro_batch(options_.model, options_.batch, kSeed, step, j));
+        batches_.push_back(make_micro_batch(options_.model, options_.batch, kDataSeed, step, j));
         const int at = (step - options_.first_step) * options_.micro_batches() + j;
         places_.push_back(static_cast<std::size_t>(at));
       }
