@@ -32,7 +32,7 @@ struct Bucket {
     Tensor whole{};            // that gradient, if it is copied only when all are there
   };
 
-  /// Its bytes are counted as those of "`engine` bucket`index`".
+  /// Its bytes are counted as those of "ddp bucket0", say.
   Bucket(const std::string& engine, std::size_t index, DType its_dtype,
          const optim::SumsOffload& to_host = {});
   void take(const Slot& slot, const Tensor& whole);  ///< copies the slot's part of it into the leaf
