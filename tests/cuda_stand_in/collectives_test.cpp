@@ -321,7 +321,9 @@ TEST_CASE("what may wait for a device in the middle of a collective's launch is 
       {"ncclCommInitAll", [](Made& it) { ncclCommInitAll(&it.comm, 1, &alone); }},
       {"ncclCommDestroy", [](Made& it) { ncclCommDestroy(it.comm); }},
   };
-  for (const auto& [asked, call] : calls) {
+  for (const auto& each : calls) {
+    const std::string& asked = each.first;  // names that a lambda can use in C++20, for clang 14
+    const auto& call = each.second;
     misuse_in_every_plan(
         {asked + " was called while ncclAllReduce of 5 elements",
          "was launched on device 0, and not yet on device 1: it may wait for that device"},
