@@ -22,7 +22,7 @@ Books::Books(const MemoryOptions& options)
 void Books::open_bytes(MemorySpace reported, RankPeaks* ranks) {
   has_bytes_ = true;
   reported_ = reported;
-  if (ranks != nullptr) device_.count_ranks(*ranks);
+  if (ranks != nullptr) in(reported).count_ranks(*ranks);
 }
 
 void Books::open_clock(const CostModel& machine, const KernelTimes& kernels) {
@@ -32,8 +32,8 @@ void Books::open_clock(const CostModel& machine, const KernelTimes& kernels) {
 }
 
 void Books::hold_own(int owner, MemoryKind kind, std::int64_t nbytes, MemorySpace space) {
-  if (owner != kEachRank && space == MemorySpace::device && counts_all_ranks()) {
-    return device_.ranks()->add_own(owner, nbytes);
+  if (owner != kEachRank && space == reported_ && counts_all_ranks()) {
+    return reported().ranks()->add_own(owner, nbytes);
   }
   if (is_mine(owner)) hold(kind, nbytes, space);
 }
@@ -149,14 +149,14 @@ void Books::fold_leaves(MemoryKind kind, std::int64_t numel, int leaves, MemoryS
 
 Books::Change Books::now() const {
   return {device_.now(), host_.now(),
-          counts_all_ranks() ? device_.ranks()->own() : std::vector<std::int64_t>{},
+          counts_all_ranks() ? reported().ranks()->own() : std::vector<std::int64_t>{},
           clock_ ? clock_->spent() : StepTime{}, traffic_.value_or(WireBytes{})};
 }
 
 Books::Change Books::change_since(const Change& before) const {
   Change change{device_.change_since(before.device), host_.change_since(before.host), {}, {}, {}};
   if (counts_all_ranks()) {
-    change.own = device_.ranks()->own();
+    change.own = reported().ranks()->own();
     for (std::size_t i = 0; i < change.own.size(); ++i) change.own[i] -= before.own[i];
   }
   if (clock_) change.time = clock_->spent() - before.time;
@@ -168,7 +168,7 @@ void Books::repeat(const Change& change, std::int64_t times) {
   device_.repeat(change.device, times);
   host_.repeat(change.host, times);
   for (std::size_t i = 0; i < change.own.size(); ++i) {
-    if (change.own[i] != 0) device_.ranks()->add_own(static_cast<int>(i), times * change.own[i]);
+    if (change.own[i] != 0) reported().ranks()->add_own(static_cast<int>(i), times * change.own[i]);
   }
   if (clock_) clock_->repeat(change.time, times);
   for (std::int64_t i = 0; traffic_ && i < times; ++i) *traffic_ += change.traffic;

@@ -76,10 +76,10 @@ class Books {
   /// In place of an owner: each rank has its own.
   static constexpr int kEachRank = -1;
   bool is_mine(int owner) const { return owner == kEachRank || owner == rank_; }
-  /// Only `owner` holds them, or lets them go. All ranks are counted on the device alone.
+  /// Only `owner` holds them, or lets them go. All ranks are counted in the reported memory alone.
   void hold_own(int owner, MemoryKind kind, std::int64_t nbytes,
                 MemorySpace space = MemorySpace::device);
-  bool counts_all_ranks() const { return device_.ranks() != nullptr; }
+  bool counts_all_ranks() const { return reported().ranks() != nullptr; }
   /// Of the memory that is asked for.
   Ledger& reported() { return in(reported_); }
   const Ledger& reported() const { return reported_ == MemorySpace::host ? host_ : device_; }

@@ -82,10 +82,11 @@ namespace {
 
 /// The peaks of all ranks, in one walk. @param steps  0: an evaluation
 std::vector<std::int64_t> peaks_by_rank(const nn::TransformerConfig& config,
-                                        const MemoryOptions& options, int steps) {
+                                        const MemoryOptions& options, int steps,
+                                        MemorySpace space) {
   RankPeaks ranks(options.recipe.ranks);
   Books books(options);
-  books.open_bytes(MemorySpace::device, &ranks);
+  books.open_bytes(space, &ranks);
   StepWalk walk(config, options, books);
   walk.set_recording(false);
   if (steps == 0) walk.evaluation_peak();
@@ -96,13 +97,14 @@ std::vector<std::int64_t> peaks_by_rank(const nn::TransformerConfig& config,
 }  // namespace
 
 std::vector<std::int64_t> bound_bytes_by_rank(const nn::TransformerConfig& config,
-                                              const MemoryOptions& options, int steps) {
+                                              const MemoryOptions& options, int steps,
+                                              MemorySpace space) {
   if (!options.recipe.is_zero()) {
     return std::vector(static_cast<std::size_t>(options.recipe.ranks),
-                       MemoryFormula(config, options).peak(steps).total());
+                       MemoryFormula(config, options, space).peak(steps).total());
   }
   FSDP_CHECK(steps >= 1, "the peak of {} steps", steps);
-  return peaks_by_rank(config, options, steps);
+  return peaks_by_rank(config, options, steps, space);
 }
 
 std::int64_t bound_bytes(const nn::TransformerConfig& config, const MemoryOptions& options,
@@ -111,8 +113,8 @@ std::int64_t bound_bytes(const nn::TransformerConfig& config, const MemoryOption
 }
 
 std::int64_t evaluation_bound_bytes(const nn::TransformerConfig& config,
-                                    const MemoryOptions& options) {
-  return std::ranges::max(peaks_by_rank(config, options, 0));
+                                    const MemoryOptions& options, MemorySpace space) {
+  return std::ranges::max(peaks_by_rank(config, options, 0, space));
 }
 
 }  // namespace fsdp::paper

@@ -157,14 +157,16 @@ inline constexpr std::int64_t kOutsideBytes = 700 << 20;
 /// moment, and generating text or writing a full checkpoint is another matter.
 std::int64_t bound_bytes(const nn::TransformerConfig& config, const MemoryOptions& options,
                          int steps);
-/// The same for each rank by itself. They differ in ZeRO-1 and ZeRO-2, whose ranks own different
-/// parameters.
+/// The same for each rank by itself, of the device or of its host. They differ in ZeRO-1 and ZeRO-2,
+/// whose ranks own different parameters.
 std::vector<std::int64_t> bound_bytes_by_rank(const nn::TransformerConfig& config,
-                                              const MemoryOptions& options, int steps);
+                                              const MemoryOptions& options, int steps,
+                                              MemorySpace space = MemorySpace::device);
 
 /// The bytes that no rank exceeds while it evaluates a model that it does not train: no gradients,
 /// no optimizer state, no tape. An upper bound: it frees the activations of a block at its end.
 std::int64_t evaluation_bound_bytes(const nn::TransformerConfig& config,
-                                    const MemoryOptions& options);
+                                    const MemoryOptions& options,
+                                    MemorySpace space = MemorySpace::device);
 
 }  // namespace fsdp::paper

@@ -104,10 +104,11 @@ void WholeWalk::broadcast() {
   const auto buffer_of = [&](const OwnedSlices& slices) {
     return is_in_place(slices) ? 0 : element * numel_of(slices);
   };
-  const auto staged_of = [&](const OwnedSlices& slices) {
-    const bool is_staged =
-        is_offloaded() && slices.front().owner == options_.rank && !is_packed(slices);
-    return is_staged ? element * numel_of(slices) : 0;
+  // What the owner packs on its host.
+  const auto stage = [&](const OwnedSlices& slices, std::int64_t element_nbytes) {
+    if (!is_offloaded() || is_packed(slices)) return;
+    books_.hold_own(slices.front().owner, MemoryKind::temp, element_nbytes * numel_of(slices),
+                    MemorySpace::host);
   };
   const OwnedSlices* before = nullptr;
   std::int64_t end_before = 0;
@@ -121,13 +122,13 @@ void WholeWalk::broadcast() {
       cast(*before, element, formats_.param);
     }
     books_.drop(MemoryKind::temp, buffer_of(*before));
-    books_.drop(MemoryKind::temp, staged_of(*before), MemorySpace::host);
+    stage(*before, -element);
   };
   const GroupShape world = books_.group_of(0, recipe_.ranks, 1);
   for (const OwnedSlices& slices : broadcasts_) {
     books_.hold(MemoryKind::temp, buffer_of(slices));
     const bool is_mine = slices.front().owner == options_.rank;
-    books_.hold(MemoryKind::temp, staged_of(slices), MemorySpace::host);
+    stage(slices, element);
     const std::int64_t ready = is_mine ? pack_updated(slices) : 0;
     const std::int64_t end = books_.start(&WireBytes::broadcasts, CollectiveOp::broadcast,
                                           numel_of(slices), element, world, ready);

@@ -15,17 +15,18 @@ paper::MemoryOptions memory_options(const config::TrainConfig& config) {
           .threads = static_cast<int>(config.parallel.threads_per_rank)};
 }
 
-std::vector<std::int64_t> bound_bytes_by_rank(const config::TrainConfig& config, Purpose purpose) {
+std::vector<std::int64_t> bound_bytes_by_rank(const config::TrainConfig& config, Purpose purpose,
+                                              paper::MemorySpace space) {
   const paper::MemoryOptions options = memory_options(config);
   if (purpose == Purpose::evaluation) {
     return std::vector(static_cast<std::size_t>(config.recipe.ranks),
-                       paper::evaluation_bound_bytes(config.model, options));
+                       paper::evaluation_bound_bytes(config.model, options, space));
   }
   // An evaluation needs no more than a forward of training, but it may follow the first step: then
   // there is already the state of the optimizer, as in the second.
   const std::int64_t least = config.training.eval_every > 0 ? 2 : 1;
-  return paper::bound_bytes_by_rank(config.model, options,
-                                    static_cast<int>(std::max(config.training.steps, least)));
+  return paper::bound_bytes_by_rank(
+      config.model, options, static_cast<int>(std::max(config.training.steps, least)), space);
 }
 
 std::int64_t bound_bytes(const config::TrainConfig& config, Purpose purpose) {

@@ -78,6 +78,13 @@ double validation_bytes(const config::TrainConfig& config, Purpose purpose) {
   return is_read ? data_bytes(config, config.data.validation) : 0;
 }
 
+// Each process of this machine reads all of it.
+double data_bytes_here(const config::TrainConfig& config, Purpose purpose) {
+  const auto launch = processes::launched();
+  return (data_bytes(config, config.data.path) + validation_bytes(config, purpose)) *
+         (launch ? launch->size_here : 1);
+}
+
 struct Saving {
   std::string key;
   std::string change;  // "half the model.hidden_size"
@@ -145,15 +152,26 @@ std::string with_checkpoints(const config::TrainConfig& config, Purpose purpose,
                      show(nbytes * share + data));
 }
 
-double needed(const config::TrainConfig& config, Purpose purpose) {
+// By all ranks together.
+double needed(const config::TrainConfig& config, Purpose purpose, paper::MemorySpace space) {
   const double rough = rough_bytes(config, purpose);
-  if (rough > kMostExact) return rough;
+  if (rough > kMostExact) {
+    // On the host at least the weights: the rest depends on what is offloaded.
+    return space == paper::MemorySpace::device
+               ? rough
+               : 4 * paper::rough_sizes(config.model, 1, 1, config.recipe.lora.rank).parameters;
+  }
   config::TrainConfig shorter = config;
   const std::int64_t micro_step = config.training.local_batch_size * config.recipe.ranks;
   shorter.training.global_batch_size = std::min(config.training.global_batch_size, 16 * micro_step);
   shorter.settle();
-  const std::vector<std::int64_t> bounds = bound_bytes_by_rank(shorter, purpose);
+  const std::vector<std::int64_t> bounds = bound_bytes_by_rank(shorter, purpose, space);
   return std::accumulate(bounds.begin(), bounds.end(), 0.0);
+}
+
+double share_of_this_machine(const config::TrainConfig& config) {
+  return static_cast<double>(ranks_on_this_machine(config)) /
+         static_cast<double>(config.recipe.ranks);
 }
 
 /// What shares the memory of this machine.
@@ -161,27 +179,40 @@ struct Here {
   std::int64_t ranks;
   double share;  // of all ranks
   double work;   // bytes of these ranks
-  double data;   // bytes; each process reads all of them
+  double data;   // bytes
 };
 
 Here here(const config::TrainConfig& config, Purpose purpose) {
+  const double work = needed(config, purpose, paper::MemorySpace::device);
   if (config.training.device == "cuda") {
     const double scratch = static_cast<double>(config.recipe.ranks) *
                            static_cast<double>(Context::Options{}.workspace_nbytes);
-    return {.ranks = config.recipe.ranks,
-            .share = 1,
-            .work = needed(config, purpose) + scratch,
-            .data = 0};  // it stays in the memory of the host
+    // The data stay in the memory of the host.
+    return {.ranks = config.recipe.ranks, .share = 1, .work = work + scratch, .data = 0};
   }
-  const auto launch = processes::launched();
-  const std::int64_t all = config.recipe.ranks;
-  const std::int64_t ranks = ranks_on_this_machine(config);
-  const double share = static_cast<double>(ranks) / static_cast<double>(all);
-  return {.ranks = ranks,
+  const double share = share_of_this_machine(config);
+  return {.ranks = ranks_on_this_machine(config),
           .share = share,
-          .work = needed(config, purpose) * share,
-          .data = (data_bytes(config, config.data.path) + validation_bytes(config, purpose)) *
-                  (launch ? launch->size_here : 1)};
+          .work = work * share,
+          .data = data_bytes_here(config, purpose)};
+}
+
+// With cards: that the memory of the host can hold the data, and what is offloaded.
+void check_host_memory(const config::TrainConfig& config, const program::FreeMemory& there,
+                       Purpose purpose) {
+  const optim::Offload& offload = config.recipe.sharding.offload;
+  const double data = data_bytes_here(config, purpose);
+  const double offloaded = offload.is_on() ? share_of_this_machine(config) *
+                                                 needed(config, purpose, paper::MemorySpace::host)
+                                           : 0;
+  if (offloaded + data <= static_cast<double>(there.nbytes)) return;
+  const bool is_data = data > offloaded;
+  const char* key = offload.params ? "parallel.offload_params" : "parallel.offload_optimizer";
+  throw InputError(fmt::format(
+      "{}: the memory of the host must hold {} of what is offloaded and {} of data, and there are "
+      "{} ({}); {}, or set parallel.check_memory to false to try",
+      is_data ? "data.path" : key, show(offloaded), show(data), show_bytes(there.nbytes),
+      there.limit, is_data ? "use less data" : "leave more on the cards"));
 }
 
 }  // namespace
@@ -205,40 +236,15 @@ program::FreeMemory free_memory(const config::TrainConfig& config) {
                       of_a_card == 1 ? "" : "s", of_a_card == 1 ? "s" : "")};
 }
 
-// With cards: that the memory of the host can hold the data, and the shards that are offloaded.
-void check_host_memory(const config::TrainConfig& config, const program::FreeMemory& there,
-                       Purpose purpose) {
-  const auto states = static_cast<double>(config.recipe.optimizer.states());
-  const bool trains = purpose == Purpose::training;
-  const double copies = 1 + (trains ? states + (config.recipe.sharding.offload.grads ? 1 : 0) : 0);
-  // With LoRA, a lower bound: the adapters alone.
-  const std::int64_t trained =
-      config.recipe.has_lora() ? config.lora_parameters() : config.model.parameter_count();
-  const double shards =
-      config.recipe.sharding.offload.is_on()
-          ? 4 * copies * static_cast<double>(trained) * static_cast<double>(config.recipe.replicas)
-          : 0;
-  const char* key = config.recipe.sharding.offload.params ? "parallel.offload_params"
-                                                          : "parallel.offload_optimizer";
-  const double data = data_bytes(config, config.data.path) + validation_bytes(config, purpose);
-  if (shards + data <= static_cast<double>(there.nbytes)) return;
-  throw InputError(fmt::format(
-      "{}: the memory of the host must hold {} of shards and {} of data, and there are "
-      "{} ({}); {}, "
-      "or set parallel.check_memory to false to try",
-      shards > data ? key : "data.path", show(shards), show(data), show_bytes(there.nbytes),
-      there.limit, shards > data ? "leave more on the cards" : "use less data"));
-}
-
 std::int64_t needed_bytes(const config::TrainConfig& config, Purpose purpose) {
   const Here here = train::here(config, purpose);
   return static_cast<std::int64_t>(std::min(here.work + here.data, kMostShown));
 }
 
 void check_memory(const config::TrainConfig& config, const program::FreeMemory& there,
-                  Purpose purpose) {
+                  Purpose purpose, const program::FreeMemory& of_host) {
   if (!config.parallel.check_memory) return;
-  if (config.training.device == "cuda") check_host_memory(config, program::free_memory(), purpose);
+  if (config.training.device == "cuda") check_host_memory(config, of_host, purpose);
   const auto most = static_cast<double>(there.nbytes);
   const auto [ranks, share, held, data] = here(config, purpose);
   if (held + data <= most) return;

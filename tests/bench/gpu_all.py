@@ -101,15 +101,28 @@ class Programs:
     limit: float  # seconds of a part
     end: float = 0  # of this part, on the clock of monotonic()
     running: set[int] = field(default_factory=set)  # groups of processes
+    is_starting: bool = False  # a program that is not among them yet
+    asked_to_end: int = 0  # by this signal
 
     def begin_part(self) -> None:
         self.end = monotonic() + self.limit
 
+    def started(self, command: list[str]) -> subprocess.Popen[str]:
+        """In a session of its own, because compute-sanitizer starts a program too. A signal that
+        comes meanwhile waits until it is known what to end."""
+        self.is_starting = True
+        try:
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                       text=True, start_new_session=True)
+            self.running.add(process.pid)
+        finally:
+            self.is_starting = False
+            if self.asked_to_end != 0:
+                self.end_all(self.asked_to_end, None)
+        return process
+
     def finished(self, command: list[str]) -> subprocess.CompletedProcess[str]:
-        # In a session of its own, because compute-sanitizer has started a program too.
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   text=True, start_new_session=True)
-        self.running.add(process.pid)
+        process = self.started(command)
         try:
             output, errors = process.communicate(timeout=self.end - monotonic())
         except subprocess.TimeoutExpired as error:
@@ -129,6 +142,9 @@ class Programs:
 
     def end_all(self, number: int, _: object) -> None:
         """The end of this script by a signal: nothing stays on the card."""
+        self.asked_to_end = number
+        if self.is_starting:
+            return
         for group in self.running:
             os.killpg(group, signal.SIGKILL)
         os._exit(128 + number)

@@ -5,11 +5,14 @@ FSDP_STAND_IN_PROGRAMS is a folder cuda-host/bin with unshard-train and bench_cu
 
 import os
 import re
+import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 from pathlib import Path
 
 import gpu_all
@@ -45,6 +48,59 @@ class Sanitized(unittest.TestCase):
     def test_the_other_tools_see_tensor_cores_in_a_training(self):
         for tool in ("memcheck", "racecheck", "synccheck"):
             self.assertIn("param=bfloat16", str(gpu_all.sanitized(tool)))
+
+
+class WhatRunsAtTheEnd(unittest.TestCase):
+    """A program that prints, says through a pipe that it did, and would run forever."""
+
+    def setUp(self):
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.pipe = self.folder / "pipe"
+        nothing = self.folder / "nothing"  # ever comes through this one
+        for pipe in (self.pipe, nothing):
+            os.mkfifo(pipe)
+        self.program = self.folder / "cuda-host" / "bin" / "bench_cuda_rates"
+        self.program.parent.mkdir(parents=True)
+        self.program.write_text(f'#!/bin/sh\necho half a table\nexec 3> "{self.pipe}"\n'
+                                f'echo printed >&3\nexec cat <> "{nothing}"\n', encoding="utf-8")
+        self.program.chmod(0o755)
+
+    def wait_until_printed(self) -> int:
+        """The pipe, whose end comes when the program's does."""
+        pipe = os.open(self.pipe, os.O_RDONLY)
+        self.addCleanup(os.close, pipe)
+        self.assertEqual(os.read(pipe, 100), b"printed\n")
+        return pipe
+
+    def assert_ended(self, pipe: int):
+        readable, _, _ = select.select([pipe], [], [], 20)
+        self.assertTrue(readable, "the program still runs")
+        self.assertEqual(os.read(pipe, 100), b"")
+
+    def test_a_signal_to_the_script_ends_it(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            script = subprocess.Popen([sys.executable, SCRIPT, self.program.parent,
+                                       self.folder / "out", "--parts", "rates"],
+                                      stdout=subprocess.DEVNULL)
+            pipe = self.wait_until_printed()
+            script.send_signal(number)
+            self.assertEqual(script.wait(timeout=60), 128 + number)
+            self.assert_ended(pipe)
+
+    def test_the_end_of_its_time_ends_it_and_keeps_what_it_printed(self):
+        programs = gpu_all.Programs(self.program.parent, self.folder, limit=0)
+        pipes = []
+
+        def end_of_the_part() -> float:
+            pipes.append(self.wait_until_printed())
+            return programs.end
+
+        with (unittest.mock.patch.object(gpu_all, "monotonic", end_of_the_part),
+              self.assertRaisesRegex(RuntimeError, "it printed is in bench_cuda_rates, ended.txt")):
+            programs.output_of("bench_cuda_rates")
+        self.assert_ended(pipes[0])
+        kept = self.folder / "bench_cuda_rates, ended.txt"
+        self.assertEqual(kept.read_text(encoding="utf-8"), "half a table\n")
 
 
 class Limits(unittest.TestCase):

@@ -294,12 +294,17 @@ TEST_CASE("a communicator cannot be destroyed under its collectives, nor two sha
 
 TEST_CASE("what may wait for a device in the middle of a collective's launch is a deadlock") {
   struct Made {
-    void *memory = nullptr, *pinned = nullptr;
+    void *memory = nullptr, *pinned = nullptr, *of_pool = nullptr;
     cublasLtHandle_t products = nullptr;
     ncclComm_t comm = nullptr;
-    cudaStream_t stream = nullptr;
+    cudaStream_t stream = nullptr, of_alone = nullptr;
+    cudaEvent_t event = nullptr;
   };
   static const int alone = 2;  // a device that the launch is not about
+  const auto free_of_pool = [](Made& it) {
+    cudaSetDevice(alone);
+    cudaFreeAsync(it.of_pool, it.of_alone);
+  };
   const std::map<std::string, std::function<void(Made&)>> calls = {
       {"cudaSetDevice", [](Made&) { cudaSetDevice(7); }},
       {"cudaMalloc", [](Made& it) { cudaMalloc(&it.memory, 64); }},
@@ -320,6 +325,22 @@ TEST_CASE("what may wait for a device in the middle of a collective's launch is 
       {"cublasLtDestroy", [](Made& it) { cublasLtDestroy(std::exchange(it.products, nullptr)); }},
       {"ncclCommInitAll", [](Made& it) { ncclCommInitAll(&it.comm, 1, &alone); }},
       {"ncclCommDestroy", [](Made& it) { ncclCommDestroy(it.comm); }},
+      {"cudaStreamSynchronize, which gives memory of a pool back,",
+       [&](Made& it) {
+         free_of_pool(it);
+         cudaStreamSynchronize(it.of_alone);
+       }},
+      {"cudaEventSynchronize, which gives memory of a pool back,",
+       [&](Made& it) {
+         free_of_pool(it);
+         cudaEventRecord(it.event, it.of_alone);
+         cudaEventSynchronize(it.event);
+       }},
+      {"cudaDeviceSynchronize, which gives memory of a pool back,",
+       [&](Made& it) {
+         free_of_pool(it);
+         cudaDeviceSynchronize();
+       }},
   };
   for (const auto& each : calls) {
     const std::string& asked = each.first;  // names that a lambda can use in C++20, for clang 14
@@ -336,6 +357,10 @@ TEST_CASE("what may wait for a device in the middle of a collective's launch is 
           check(cudaMalloc(&made.memory, 64));
           check(cudaMallocHost(&made.pinned, 64));
           made.stream = new_stream();
+          check(cudaSetDevice(alone));
+          made.of_alone = new_stream();
+          made.event = new_event();
+          check(cudaMallocAsync(&made.of_pool, 64, made.of_alone));
           cuda_on_host::watch_driver([&](std::string_view name) {
             if (name != "ncclGroupEnd") return;
             std::thread([&] {
@@ -359,6 +384,35 @@ TEST_CASE("what may wait for a device in the middle of a collective's launch is 
           check(ncclGroupEnd());
         });
     cuda_on_host::watch_driver(nullptr);
+  }
+}
+
+TEST_CASE("a pool keeps what its threshold allows, and gives the rest back once") {
+  for (const Plan& plan : all_plans()) {
+    Session session(plan);
+    std::vector<std::string> asked;
+    cuda_on_host::watch_driver([&](std::string_view call) { asked.emplace_back(call); });
+    cudaMemPool_t pool = nullptr;
+    check(cudaDeviceGetDefaultMemPool(&pool, 0));
+    const cudaStream_t stream = new_stream();
+    const auto use = [&](std::size_t nbytes) {
+      void* memory = nullptr;
+      check(cudaMallocAsync(&memory, nbytes, stream));
+      check(cudaFreeAsync(memory, stream));
+      check(cudaStreamSynchronize(stream));
+    };
+    std::uint64_t threshold = 100;
+    check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold));
+    use(100);
+    use(60);  // of the same
+    asked.clear();
+    use(101);
+    check(cudaStreamSynchronize(stream));
+    CHECK(asked ==
+          std::vector<std::string>{"cudaMallocAsync",
+                                   "cudaStreamSynchronize, which gives memory of a pool back,"});
+    cuda_on_host::watch_driver(nullptr);
+    session.finish();
   }
 }
 

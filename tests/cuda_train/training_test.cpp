@@ -258,6 +258,37 @@ TEST_CASE("a training whose shards no host can hold is refused", "[train][stand-
   CHECK_THAT(complaint({}), contains("free memory of cuda:0"));
 }
 
+TEST_CASE("the host must hold all that is offloaded, at its highest", "[train][stand-in]") {
+  Session session(lazy());
+  for (const Words& more : {Words{"--parallel.offload_params=true"},
+                            {"--parallel.offload_params=true", "--lora.rank=2"},
+                            {"--parallel.offload_optimizer=true", "--parallel.strategy=zero2"}}) {
+    for (const Purpose purpose : {Purpose::training, Purpose::evaluation}) {
+      const config::TrainConfig config =
+          configure({placed("fsdp", 3), {"--training.global_batch_size=6"}, more});
+      std::int64_t offloaded = 0;
+      for (const std::int64_t nbytes :
+           bound_bytes_by_rank(config, purpose, paper::MemorySpace::host)) {
+        offloaded += nbytes;
+      }
+      // With its gradients, and a copy of them on the way: more than the weights and their state.
+      const std::int64_t weights = 4 * config.model.parameter_count();
+      if (purpose == Purpose::training && !config.recipe.has_lora()) CHECK(offloaded > 3 * weights);
+      const auto complaint = [&](std::int64_t nbytes) {
+        return message_of<InputError>([&] {
+          check_memory(config, free_memory(config), purpose, {nbytes, "a test's limit"});
+        });
+      };
+      CHECK(complaint(offloaded).empty());
+      CHECK_THAT(complaint(offloaded - 1),
+                 contains(more.front().substr(2, more.front().find('=') - 2) +
+                          ": the memory of the host must hold") &&
+                     contains("of what is offloaded and 0 B of data") &&
+                     contains("(a test's limit); leave more on the cards"));
+    }
+  }
+}
+
 TEST_CASE("only what is sharded is offloaded", "[train][stand-in]") {
   Session session(lazy());
   for (const std::string strategy : {"ddp", "zero1", "zero2"}) {

@@ -7,6 +7,8 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -151,11 +153,16 @@ class ExactAllocator final : public DeviceAllocator {
   }
 };
 
-// Other devices may read what cudaMallocAsync gives: for that, access to a peer is not enough.
-void share_pool(int index) {
+// cudaMallocAsync takes memory from a pool. A pool that has no threshold gives what is unused back
+// to the driver at any synchronization, which does not hold the driver's gate: so it keeps all.
+// Other devices may read the memory: for that, access to a peer is not enough.
+void prepare_pool(int index) {
   const std::unique_lock alone(driver_gate());
   cudaMemPool_t pool = nullptr;
   require(cudaDeviceGetDefaultMemPool(&pool, index), "cudaDeviceGetDefaultMemPool");
+  std::uint64_t all = std::numeric_limits<std::uint64_t>::max();
+  require(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &all),
+          "cudaMemPoolSetAttribute");
   for (int other = 0; other < device_count(); ++other) {
     if (other == index) continue;
     int can = 0;
@@ -179,7 +186,7 @@ std::shared_ptr<Allocator> make_caching_allocator(std::shared_ptr<RankDevice> de
 
 std::shared_ptr<Allocator> make_exact_allocator(std::shared_ptr<RankDevice> device,
                                                 std::shared_ptr<MemoryTracker> tracker) {
-  share_pool(device->index());
+  prepare_pool(device->index());
   return std::make_shared<ExactAllocator>(std::move(device), std::move(tracker));
 }
 

@@ -153,11 +153,26 @@ cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
   return report(cudaSuccess);
 }
 
+namespace {
+
+int owner_of(cudaMemPool_t pool) {
+  return static_cast<int>(reinterpret_cast<std::intptr_t>(pool) - 1);
+}
+
+}  // namespace
+
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
+  const Call call;
+  if (attribute != cudaMemPoolAttrReleaseThreshold) return report(cudaErrorInvalidValue);
+  std::memcpy(&call->pools[owner_of(pool)].keeps, value, sizeof(std::uint64_t));
+  return report(cudaSuccess);
+}
+
 cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, const cudaMemAccessDesc* devices,
                                  std::size_t count) {
   const Call call;
   call->check_driver("cudaMemPoolSetAccess");
-  const auto owner = static_cast<int>(reinterpret_cast<std::intptr_t>(pool) - 1);
+  const int owner = owner_of(pool);
   for (std::size_t i = 0; i < count; ++i) {
     const int device = devices[i].location.id;
     if (device < 0 || device >= call->plan.devices) return report(cudaErrorInvalidDevice);
@@ -185,5 +200,6 @@ cudaError_t cudaDeviceSynchronize() {
       call->wait_for(*stream, "the host, in cudaDeviceSynchronize, for " + stream->name());
     }
   }
+  call->release_pools("cudaDeviceSynchronize");
   return report(cudaSuccess);
 }

@@ -49,6 +49,7 @@ void Machine::reset(const Plan& new_plan) {
   failure.clear();
   peers.clear();
   pool_peers.clear();
+  pools.clear();
   memory.reset();
   operations.assign(1, {});  // index 0 means none
   host = {};
@@ -75,6 +76,14 @@ void Machine::check_driver(std::string_view call) const {
       "are "
       "not launched yet, and they for a lock of the driver that it holds",
       call, half_launched);
+}
+
+void Machine::release_pools(std::string_view synchronization) {
+  for (auto& [device, pool] : pools) {
+    if (pool.unused <= pool.keeps) continue;
+    pool.unused = pool.keeps;
+    check_driver(fmt::format("{}, which gives memory of a pool back,", synchronization));
+  }
 }
 
 void Machine::let_others_in(std::unique_lock<std::mutex>& lock, const std::string& launch) {

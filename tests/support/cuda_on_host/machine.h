@@ -84,12 +84,20 @@ class Machine {
   std::set<std::pair<int, int>>
       peers;  ///< {device, peer}: its kernels may touch memory of the peer
   std::set<std::pair<int, int>> pool_peers;  ///< the same for memory of the peer's pool
+  /// Where cudaMallocAsync takes memory from.
+  struct Pool {
+    std::uint64_t unused = 0;  ///< bytes that were freed
+    std::uint64_t keeps = 0;   ///< bytes that no synchronization gives back to the driver
+  };
+  std::map<int, Pool> pools;  ///< by device
 
   std::string half_launched;  ///< the collective that some devices have been given, and not all
   std::function<void(std::string_view call)> driver_watch;
 
   /// For a call that may wait for any device: it fails in the middle of such a launch.
   void check_driver(std::string_view call) const;
+  /// At the end of a synchronization: pools give back what they need not keep, which is such a call.
+  void release_pools(std::string_view synchronization);
   /// In the middle of a launch: other threads may call now.
   void let_others_in(std::unique_lock<std::mutex>& lock, const std::string& launch);
 

@@ -1,5 +1,6 @@
 #include "support/cuda_on_host/machine.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace cuda_on_host {
@@ -105,6 +106,8 @@ cudaError_t cudaMallocAsync(void** pointer, std::size_t nbytes, cudaStream_t han
   if (made == nullptr) return report(error);
   made->live = false;
   made->is_of_pool = true;
+  Machine::Pool& pool = call->pools[made->device];
+  pool.unused -= std::min<std::uint64_t>(pool.unused, nbytes);
   const std::string what = "cudaMallocAsync on " + stream.name();
   const std::uint32_t operation = call->add_operation(what, &stream);
   call->issue(stream, {what,
@@ -127,6 +130,7 @@ cudaError_t cudaFreeAsync(void* pointer, cudaStream_t handle) {
   call->issue(stream, {what,
                        [=] {
                          touch_or_fail(operation, pointer, allocation->nbytes, true);
+                         machine().pools[allocation->device].unused += allocation->nbytes;
                          machine().memory.release(*allocation, what);
                        },
                        nullptr, nullptr});

@@ -32,6 +32,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
   CUstream_st& stream = call->check(handle, "cudaStreamSynchronize");
   ++call->waits;
   call->wait_for(stream, "the host, in cudaStreamSynchronize, for " + stream.name());
+  call->release_pools("cudaStreamSynchronize");
   return report(cudaSuccess);
 }
 
@@ -109,6 +110,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
   call->wait_until([&] { return record->done; }, {record->stream},
                    "the host, in cudaEventSynchronize, for " + event.name());
   call->host.join(record->clock);
+  call->release_pools("cudaEventSynchronize");
   return report(cudaSuccess);
 }
 
