@@ -112,9 +112,10 @@ std::int64_t bound_bytes(const nn::TransformerConfig& config, const MemoryOption
   return std::ranges::max(bound_bytes_by_rank(config, options, steps));
 }
 
-std::int64_t evaluation_bound_bytes(const nn::TransformerConfig& config,
-                                    const MemoryOptions& options, MemorySpace space) {
-  return std::ranges::max(peaks_by_rank(config, options, 0, space));
+std::vector<std::int64_t> evaluation_bounds_by_rank(const nn::TransformerConfig& config,
+                                                    const MemoryOptions& options,
+                                                    MemorySpace space) {
+  return peaks_by_rank(config, options, 0, space);
 }
 
 }  // namespace fsdp::paper

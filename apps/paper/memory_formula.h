@@ -163,10 +163,11 @@ std::vector<std::int64_t> bound_bytes_by_rank(const nn::TransformerConfig& confi
                                               const MemoryOptions& options, int steps,
                                               MemorySpace space = MemorySpace::device);
 
-/// The bytes that no rank exceeds while it evaluates a model that it does not train: no gradients,
-/// no optimizer state, no tape. An upper bound: it frees the activations of a block at its end.
-std::int64_t evaluation_bound_bytes(const nn::TransformerConfig& config,
-                                    const MemoryOptions& options,
-                                    MemorySpace space = MemorySpace::device);
+/// The bytes that each rank does not exceed while it evaluates a model that it does not train: no
+/// gradients, no optimizer state, no tape. An upper bound: it frees the activations of a block at
+/// its end.
+std::vector<std::int64_t> evaluation_bounds_by_rank(const nn::TransformerConfig& config,
+                                                    const MemoryOptions& options,
+                                                    MemorySpace space = MemorySpace::device);
 
 }  // namespace fsdp::paper

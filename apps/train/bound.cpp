@@ -19,8 +19,7 @@ std::vector<std::int64_t> bound_bytes_by_rank(const config::TrainConfig& config,
                                               paper::MemorySpace space) {
   const paper::MemoryOptions options = memory_options(config);
   if (purpose == Purpose::evaluation) {
-    return std::vector(static_cast<std::size_t>(config.recipe.ranks),
-                       paper::evaluation_bound_bytes(config.model, options, space));
+    return paper::evaluation_bounds_by_rank(config.model, options, space);
   }
   // An evaluation needs no more than a forward of training, but it may follow the first step: then
   // there is already the state of the optimizer, as in the second.

@@ -19,7 +19,7 @@ paper::MemoryOptions memory_options(const config::TrainConfig& config);
 
 /// The peak of each rank of a training run, in bytes, by closed form from the configuration alone.
 /// Evaluations do not raise it, except in a training of one step, where it is an upper bound then.
-/// For Purpose::evaluation, an upper bound of what a rank holds that evaluates and trains nothing.
+/// For Purpose::evaluation, upper bounds of what a rank holds that evaluates and trains nothing.
 /// @param space  the memory of its device, or what is offloaded to that of its host
 std::vector<std::int64_t> bound_bytes_by_rank(
     const config::TrainConfig& config, Purpose purpose = Purpose::training,

@@ -73,6 +73,9 @@ double data_bytes(const config::TrainConfig& config, const std::string& path) {
 }
 
 // What is not read costs nothing.
+double training_bytes(const config::TrainConfig& config, Purpose purpose) {
+  return purpose == Purpose::training ? data_bytes(config, config.data.path) : 0;
+}
 double validation_bytes(const config::TrainConfig& config, Purpose purpose) {
   const bool is_read = purpose == Purpose::evaluation || config.training.eval_every > 0;
   return is_read ? data_bytes(config, config.data.validation) : 0;
@@ -81,7 +84,7 @@ double validation_bytes(const config::TrainConfig& config, Purpose purpose) {
 // Each process of this machine reads all of it.
 double data_bytes_here(const config::TrainConfig& config, Purpose purpose) {
   const auto launch = processes::launched();
-  return (data_bytes(config, config.data.path) + validation_bytes(config, purpose)) *
+  return (training_bytes(config, purpose) + validation_bytes(config, purpose)) *
          (launch ? launch->size_here : 1);
 }
 
@@ -155,12 +158,8 @@ std::string with_checkpoints(const config::TrainConfig& config, Purpose purpose,
 // By all ranks together.
 double needed(const config::TrainConfig& config, Purpose purpose, paper::MemorySpace space) {
   const double rough = rough_bytes(config, purpose);
-  if (rough > kMostExact) {
-    // On the host at least the weights: the rest depends on what is offloaded.
-    return space == paper::MemorySpace::device
-               ? rough
-               : 4 * paper::rough_sizes(config.model, 1, 1, config.recipe.lora.rank).parameters;
-  }
+  // It counts as if nothing were offloaded, so the cards are asked for all of it.
+  if (rough > kMostExact) return space == paper::MemorySpace::device ? rough : 0;
   config::TrainConfig shorter = config;
   const std::int64_t micro_step = config.training.local_batch_size * config.recipe.ranks;
   shorter.training.global_batch_size = std::min(config.training.global_batch_size, 16 * micro_step);
@@ -169,6 +168,7 @@ double needed(const config::TrainConfig& config, Purpose purpose, paper::MemoryS
   return std::accumulate(bounds.begin(), bounds.end(), 0.0);
 }
 
+// Of the sum: with ZeRO, the ranks here may own a little more than others.
 double share_of_this_machine(const config::TrainConfig& config) {
   return static_cast<double>(ranks_on_this_machine(config)) /
          static_cast<double>(config.recipe.ranks);
@@ -251,7 +251,7 @@ void check_memory(const config::TrainConfig& config, const program::FreeMemory& 
   const bool evaluates = purpose == Purpose::evaluation;
   if (data > held) {
     const std::string &path = config.data.path, &validation = config.data.validation;
-    const bool is_path = data_bytes(config, path) >= validation_bytes(config, purpose);
+    const bool is_path = training_bytes(config, purpose) >= validation_bytes(config, purpose);
     throw InputError(fmt::format(
         "{}: {}: reading it takes {}, and there are {} ({}); use less data, or set "
         "parallel.check_memory to false to try",

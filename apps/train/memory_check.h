@@ -22,8 +22,9 @@ program::FreeMemory free_memory(const config::TrainConfig& config);
 std::int64_t needed_bytes(const config::TrainConfig& config, Purpose purpose = Purpose::training);
 
 /// @throws InputError if the work needs more than there is, with both numbers and the key that
-/// would save most, unless parallel.check_memory is false. With cards, `there` is theirs, and the
-/// memory of the host must hold the data and what is offloaded.
+/// would save most, unless parallel.check_memory is false.
+/// @param there    memory of this machine, or of its cards
+/// @param of_host  with cards, the memory that must hold the data and what is offloaded
 void check_memory(const config::TrainConfig& config, const program::FreeMemory& there,
                   Purpose purpose = Purpose::training,
                   const program::FreeMemory& of_host = program::free_memory());

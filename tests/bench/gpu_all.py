@@ -24,6 +24,7 @@ cannot be done here is a row that says "skipped", and why.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -31,6 +32,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -101,8 +103,9 @@ class Programs:
     limit: float  # seconds of a part
     end: float = 0  # of this part, on the clock of monotonic()
     running: set[int] = field(default_factory=set)  # groups of processes
-    is_starting: bool = False  # a program that is not among them yet
-    asked_to_end: int = 0  # by this signal
+    starting: threading.Lock = field(default_factory=threading.Lock)  # one thread at a time
+    is_starting: bool = False  # a program that is not in `running` yet
+    asked_to_end: int = 0  # the signal's number; 0: none
 
     def begin_part(self) -> None:
         self.end = monotonic() + self.limit
@@ -110,16 +113,19 @@ class Programs:
     def started(self, command: list[str]) -> subprocess.Popen[str]:
         """In a session of its own, because compute-sanitizer starts a program too. A signal that
         comes meanwhile waits until it is known what to end."""
-        self.is_starting = True
-        try:
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                       text=True, start_new_session=True)
-            self.running.add(process.pid)
-        finally:
-            self.is_starting = False
-            if self.asked_to_end != 0:
-                self.end_all(self.asked_to_end, None)
-        return process
+        with self.starting:
+            self.is_starting = True  # from here on, end_all() leaves the end to this thread
+            try:
+                if self.asked_to_end == 0:
+                    process = subprocess.Popen(command, stdout=subprocess.PIPE,
+                                               stderr=subprocess.PIPE, text=True,
+                                               start_new_session=True)
+                    self.running.add(process.pid)
+            finally:
+                self.is_starting = False
+                if self.asked_to_end != 0:
+                    self.end_all(self.asked_to_end, None)
+            return process
 
     def finished(self, command: list[str]) -> subprocess.CompletedProcess[str]:
         process = self.started(command)
@@ -145,8 +151,9 @@ class Programs:
         self.asked_to_end = number
         if self.is_starting:
             return
-        for group in self.running:
-            os.killpg(group, signal.SIGKILL)
+        for group in tuple(self.running):
+            with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+                os.killpg(group, signal.SIGKILL)
         os._exit(128 + number)
 
     def output_of(self, name: str, *words: str) -> str:

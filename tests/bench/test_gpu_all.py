@@ -51,41 +51,60 @@ class Sanitized(unittest.TestCase):
 
 
 class WhatRunsAtTheEnd(unittest.TestCase):
-    """A program that prints, says through a pipe that it did, and would run forever."""
+    """A program that prints, reports that through a pipe, and runs until the test is over."""
 
     def setUp(self):
         self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.pipe = self.folder / "pipe"
-        nothing = self.folder / "nothing"  # ever comes through this one
+        nothing = self.folder / "nothing"  # nobody writes to this one
         for pipe in (self.pipe, nothing):
             os.mkfifo(pipe)
+        self.addCleanup(os.close, os.open(nothing, os.O_RDWR))
         self.program = self.folder / "cuda-host" / "bin" / "bench_cuda_rates"
         self.program.parent.mkdir(parents=True)
         self.program.write_text(f'#!/bin/sh\necho half a table\nexec 3> "{self.pipe}"\n'
-                                f'echo printed >&3\nexec cat <> "{nothing}"\n', encoding="utf-8")
+                                f'echo printed >&3\nexec cat < "{nothing}"\n', encoding="utf-8")
         self.program.chmod(0o755)
 
     def wait_until_printed(self) -> int:
         """The pipe, whose end comes when the program's does."""
-        pipe = os.open(self.pipe, os.O_RDONLY)
+        pipe = os.open(self.pipe, os.O_RDONLY | os.O_NONBLOCK)
         self.addCleanup(os.close, pipe)
-        self.assertEqual(os.read(pipe, 100), b"printed\n")
+        self.assert_comes(b"printed\n", pipe)
         return pipe
 
-    def assert_ended(self, pipe: int):
-        readable, _, _ = select.select([pipe], [], [], 20)
-        self.assertTrue(readable, "the program still runs")
-        self.assertEqual(os.read(pipe, 100), b"")
+    def assert_comes(self, what: bytes, pipe: int):
+        readable, _, _ = select.select([pipe], [], [], 60)
+        self.assertTrue(readable, "nothing comes from the program, not even its end")
+        self.assertEqual(os.read(pipe, 100), what)
 
     def test_a_signal_to_the_script_ends_it(self):
         for number in (signal.SIGTERM, signal.SIGINT):
             script = subprocess.Popen([sys.executable, SCRIPT, self.program.parent,
                                        self.folder / "out", "--parts", "rates"],
                                       stdout=subprocess.DEVNULL)
+            self.addCleanup(script.kill)
             pipe = self.wait_until_printed()
             script.send_signal(number)
             self.assertEqual(script.wait(timeout=60), 128 + number)
-            self.assert_ended(pipe)
+            self.assert_comes(b"", pipe)
+
+    def test_a_signal_while_it_starts_ends_it(self):
+        programs = gpu_all.Programs(self.program.parent, self.folder, limit=0)
+        start, processes = subprocess.Popen, []
+
+        def start_and_signal(*words, **options):
+            processes.append(start(*words, **options))
+            programs.end_all(signal.SIGTERM, None)
+            return processes[0]
+
+        with (unittest.mock.patch.object(gpu_all.subprocess, "Popen", start_and_signal),
+              unittest.mock.patch.object(gpu_all.os, "_exit", sys.exit),
+              self.assertRaises(SystemExit)):
+            programs.started([str(self.program)])
+        self.addCleanup(processes[0].communicate)
+        self.addCleanup(processes[0].kill)
+        self.assertEqual(processes[0].wait(timeout=60), -signal.SIGKILL)
 
     def test_the_end_of_its_time_ends_it_and_keeps_what_it_printed(self):
         programs = gpu_all.Programs(self.program.parent, self.folder, limit=0)
@@ -98,7 +117,7 @@ class WhatRunsAtTheEnd(unittest.TestCase):
         with (unittest.mock.patch.object(gpu_all, "monotonic", end_of_the_part),
               self.assertRaisesRegex(RuntimeError, "it printed is in bench_cuda_rates, ended.txt")):
             programs.output_of("bench_cuda_rates")
-        self.assert_ended(pipes[0])
+        self.assert_comes(b"", pipes[0])
         kept = self.folder / "bench_cuda_rates, ended.txt"
         self.assertEqual(kept.read_text(encoding="utf-8"), "half a table\n")
 

@@ -149,6 +149,9 @@ TEST_CASE("data larger than the memory are named", "[train]") {
              contains("data.validation: " + (folder / "text").string() + ": reading it takes"));
   CHECK_THAT(refusal(unread, std::int64_t{64} << 30, Purpose::evaluation),
              contains("--eval: " + (folder / "text").string() + ": reading it takes"));
+  CHECK(refusal({"--data.path=" + (folder / "text").string()}, std::int64_t{64} << 30,
+                Purpose::evaluation)
+            .empty());  // it reads no training data
 }
 
 TEST_CASE("an evaluation may need less than the training", "[train][eval]") {

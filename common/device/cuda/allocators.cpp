@@ -153,9 +153,9 @@ class ExactAllocator final : public DeviceAllocator {
   }
 };
 
-// cudaMallocAsync takes memory from a pool. A pool that has no threshold gives what is unused back
-// to the driver at any synchronization, which does not hold the driver's gate: so it keeps all.
-// Other devices may read the memory: for that, access to a peer is not enough.
+// Other devices may read what cudaMallocAsync gives: for that, access to a peer is not enough. By
+// default, its pool returns unused memory to the driver at every synchronization, where nobody holds
+// the gate. The threshold makes it keep everything.
 void prepare_pool(int index) {
   const std::unique_lock alone(driver_gate());
   cudaMemPool_t pool = nullptr;

@@ -28,8 +28,8 @@ namespace fsdp::cuda {
 /// hold the gate for that launch. And process_plane.cpp calls NCCL without the gate, because a
 /// process has one card there.
 ///
-/// A pool of cudaMallocAsync gives nothing back at a synchronization, which would be such a call:
-/// allocators.cpp sees to that.
+/// A synchronization that returns memory of cudaMallocAsync's pool would be such a call.
+/// allocators.cpp sets the pool's threshold so that none does.
 ///
 /// CUDA would do the same where a kernel is launched for the first time, and loads it: so kernels
 /// are loaded when CUDA starts (CUDA_MODULE_LOADING).

@@ -91,7 +91,7 @@ struct cudaMemAccessDesc {
 /// What cudaMallocAsync gives on this device is of this pool.
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device);
 enum cudaMemPoolAttr { cudaMemPoolAttrReleaseThreshold = 4 };
-/// The threshold is a std::uint64_t: so many unused bytes does the pool keep at a synchronization.
+/// The threshold is a std::uint64_t: how many unused bytes the pool keeps at a synchronization.
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value);
 /// Kernels of the devices may touch the memory of the pool from now on.
 cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, const cudaMemAccessDesc* devices,
