@@ -157,8 +157,8 @@ inline constexpr std::int64_t kOutsideBytes = 700 << 20;
 /// moment, and generating text or writing a full checkpoint is another matter.
 std::int64_t bound_bytes(const nn::TransformerConfig& config, const MemoryOptions& options,
                          int steps);
-/// The same for each rank by itself, of the device or of its host. They differ in ZeRO-1 and ZeRO-2,
-/// whose ranks own different parameters.
+/// The same for each rank by itself, of the device or of its host. They differ in ZeRO-1 and
+/// ZeRO-2, whose ranks own different parameters.
 std::vector<std::int64_t> bound_bytes_by_rank(const nn::TransformerConfig& config,
                                               const MemoryOptions& options, int steps,
                                               MemorySpace space = MemorySpace::device);

@@ -154,8 +154,8 @@ class ExactAllocator final : public DeviceAllocator {
 };
 
 // Other devices may read what cudaMallocAsync gives: for that, access to a peer is not enough. By
-// default, its pool returns unused memory to the driver at every synchronization, where nobody holds
-// the gate. The threshold makes it keep everything.
+// default, its pool returns unused memory to the driver at every synchronization, where nobody
+// holds the gate. The threshold makes it keep everything.
 void prepare_pool(int index) {
   const std::unique_lock alone(driver_gate());
   cudaMemPool_t pool = nullptr;

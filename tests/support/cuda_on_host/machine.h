@@ -96,7 +96,7 @@ class Machine {
 
   /// For a call that may wait for any device: it fails in the middle of such a launch.
   void check_driver(std::string_view call) const;
-  /// At the end of a synchronization: pools give back what they need not keep, which is such a call.
+  /// At the end of a synchronization: pools give back what they need not keep; that is such a call.
   void release_pools(std::string_view synchronization);
   /// In the middle of a launch: other threads may call now.
   void let_others_in(std::unique_lock<std::mutex>& lock, const std::string& launch);
