@@ -197,6 +197,19 @@ Here here(const config::TrainConfig& config, Purpose purpose) {
           .data = data_bytes_here(config, purpose)};
 }
 
+[[noreturn]] void refuse_data(const config::TrainConfig& config, const program::FreeMemory& there,
+                              Purpose purpose, double data) {
+  const std::string &path = config.data.path, &validation = config.data.validation;
+  const bool is_path = training_bytes(config, purpose) >= validation_bytes(config, purpose);
+  throw InputError(
+      fmt::format("{}: {}: reading it takes {}, and there are {} ({}); use less data, or set "
+                  "parallel.check_memory to false to try",
+                  is_path                          ? "data.path"
+                  : purpose == Purpose::evaluation ? "--eval"
+                                                   : "data.validation",
+                  is_path ? path : validation, show(data), show_bytes(there.nbytes), there.limit));
+}
+
 // With cards: that the memory of the host can hold the data, and what is offloaded.
 void check_host_memory(const config::TrainConfig& config, const program::FreeMemory& there,
                        Purpose purpose) {
@@ -206,13 +219,12 @@ void check_host_memory(const config::TrainConfig& config, const program::FreeMem
                                                  needed(config, purpose, paper::MemorySpace::host)
                                            : 0;
   if (offloaded + data <= static_cast<double>(there.nbytes)) return;
-  const bool is_data = data > offloaded;
-  const char* key = offload.params ? "parallel.offload_params" : "parallel.offload_optimizer";
+  if (data > offloaded) refuse_data(config, there, purpose, data);
   throw InputError(fmt::format(
       "{}: the memory of the host must hold {} of what is offloaded and {} of data, and there are "
-      "{} ({}); {}, or set parallel.check_memory to false to try",
-      is_data ? "data.path" : key, show(offloaded), show(data), show_bytes(there.nbytes),
-      there.limit, is_data ? "use less data" : "leave more on the cards"));
+      "{} ({}); leave more on the cards, or set parallel.check_memory to false to try",
+      offload.params ? "parallel.offload_params" : "parallel.offload_optimizer", show(offloaded),
+      show(data), show_bytes(there.nbytes), there.limit));
 }
 
 }  // namespace
@@ -249,17 +261,7 @@ void check_memory(const config::TrainConfig& config, const program::FreeMemory& 
   const auto [ranks, share, held, data] = here(config, purpose);
   if (held + data <= most) return;
   const bool evaluates = purpose == Purpose::evaluation;
-  if (data > held) {
-    const std::string &path = config.data.path, &validation = config.data.validation;
-    const bool is_path = training_bytes(config, purpose) >= validation_bytes(config, purpose);
-    throw InputError(fmt::format(
-        "{}: {}: reading it takes {}, and there are {} ({}); use less data, or set "
-        "parallel.check_memory to false to try",
-        is_path     ? "data.path"
-        : evaluates ? "--eval"
-                    : "data.validation",
-        is_path ? path : validation, show(data), show_bytes(there.nbytes), there.limit));
-  }
+  if (data > held) refuse_data(config, there, purpose, data);
   const Saving best = best_saving(config, purpose);
   throw InputError(fmt::format(
       "{}: this {} needs {} for its {} rank{}, and there are {} ({}); {} would save most (then it "

@@ -9,6 +9,7 @@
 #include "train/trainer.h"
 
 #include <cmath>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -289,6 +290,22 @@ TEST_CASE("the host must hold all that is offloaded, at its highest", "[train][s
                      contains("of what is offloaded and 0 B of data") &&
                      contains("(a test's limit); leave more on the cards"));
     }
+  }
+}
+
+TEST_CASE("with cards, the data that the host cannot hold are named", "[train][stand-in]") {
+  Session session(lazy());
+  const TemporaryFolder folder;
+  const std::string file = (folder / "text").string();
+  std::ofstream(file) << std::string(1000, 'x');  // and as many tokens of two bytes
+  for (const Purpose purpose : {Purpose::training, Purpose::evaluation}) {
+    const bool trains = purpose == Purpose::training;
+    const config::TrainConfig config =
+        configure({{(trains ? "--data.path=" : "--data.validation=") + file}});
+    CHECK_THAT(message_of<InputError>([&] {
+                 check_memory(config, free_memory(config), purpose, {2999, "a test's limit"});
+               }),
+               contains((trains ? "data.path: " : "--eval: ") + file + ": reading it takes 3"));
   }
 }
 
