@@ -2,6 +2,9 @@
 #include "graded/child.h"
 #include "support/catch.h"
 
+#include <pthread.h>
+#include <sys/wait.h>
+
 #include <csignal>
 #include <string>
 #include <vector>
@@ -71,8 +74,23 @@ TEST_CASE("a jail that dies or does not answer is started anew", "[judge]") {
   CHECK(slept.timed_out);
   CHECK(slept.signal == SIGKILL);
   CHECK(run_child({"7 0"}, "", 20, &jail).exit_code == 7);
-  ResidentJail absent({"/nonexistent/jail"});
-  CHECK(run_child({"0 0"}, "", 20, &absent).exit_code == 127);
+}
+
+TEST_CASE("a jail that cannot be started is a run that ended with its exit code", "[judge]") {
+  static bool ends_first = false;  // whether fork() returns only when the child has ended
+  const auto wait_for_end = [] {
+    siginfo_t ended{};
+    if (ends_first) waitid(P_ALL, 0, &ended, WEXITED | WNOWAIT);
+  };
+  REQUIRE(pthread_atfork(nullptr, wait_for_end, nullptr) == 0);
+  for (const bool is_first : {false, true}) {
+    ends_first = is_first;
+    ResidentJail absent({"/nonexistent/jail"});
+    const ChildResult result = run_child({"0 0"}, "", 20, &absent);
+    ends_first = false;
+    CHECK(result.exit_code == 127);
+    CHECK_FALSE(result.timed_out);
+  }
 }
 
 }  // namespace fsdp::graded
