@@ -12,7 +12,6 @@
 #include "task8_beyond/mesh.h"
 #include "tensor/host_copy.h"
 
-#include <limits>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -190,18 +189,18 @@ void TrainedModel::barrier(const char* what) const {
   if (group_ != nullptr) group_->barrier({what, Phase::checkpoint}).wait();
 }
 
-void TrainedModel::scale_next_gradients(double factor) {
-  for (const auto& each : optimizers_) each->scale_next_gradients(factor);
+void TrainedModel::scale_next_gradients(double clip) {
+  for (const auto& each : optimizers_) each->scale_next_gradients(mean_factor_, clip);
 }
 
 void TrainedModel::begin_step(const optim::StepPlan& plan) {
   optim::StepPlan divided = plan;
   mean_factor_ = 1;
   if (!recipe_.has_mean_pass(plan)) {
-    mean_factor_ = 1 / plan.divisor(recipe_.ranks);
-    divided.loss_scale *= mean_factor_;  // 1/J: finish_gradients() divides by 1
+    mean_factor_ = plan.mean_factor(recipe_.ranks);
+    divided.loss_scale = 1 / (static_cast<double>(recipe_.ranks) * plan.micro_steps);
   }
-  scale_next_gradients(mean_factor_);
+  scale_next_gradients();
   gradients_->begin_step(divided);
 }
 
@@ -225,11 +224,9 @@ void TrainedModel::make_gradients(const optim::StepPlan& plan,
 }
 
 double TrainedModel::clip(double max_norm) {
-  constexpr double kNoLimit = std::numeric_limits<double>::infinity();
-  const double norm =
-      mean_factor_ * (sharded_ != nullptr ? sharded_->clip_grad_norm(kNoLimit)
-                                          : optim::global_grad_norm(*gradients_, group_.get()));
-  scale_next_gradients(mean_factor_ * optim::clip_factor(norm, max_norm));
+  ProcessGroup* const group = sharded_ != nullptr ? shards_.get() : group_.get();
+  const double norm = optim::global_grad_norm(*gradients_, group, mean_factor_);
+  scale_next_gradients(optim::clip_factor(norm, max_norm));
   return norm;
 }
 

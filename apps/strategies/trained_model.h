@@ -75,8 +75,7 @@ class TrainedModel {
 
   /// Begins a step of gradients(), in place of their own begin_step(). Without
   /// Recipe::has_mean_pass(), they stay sums, of scaled losses, until zero_grad(): clip() and
-  /// step() make means of them as they read them. The bits are the same, unless a mean is too small
-  /// for a normal float32.
+  /// step() make means of them as they read them, with the same bits.
   void begin_step(const optim::StepPlan& plan);
   /// The gradients of one step: forward and backward of every micro-batch, and their sum. The same
   /// whether the bytes exist or are only counted. Collective.
@@ -110,7 +109,7 @@ class TrainedModel {
  private:
   std::shared_ptr<nn::TransformerLM> prepared(const Build& build) const;
   std::shared_ptr<optim::Optimizer> add_optimizer();
-  void scale_next_gradients(double factor);
+  void scale_next_gradients(double clip = 1);  ///< times mean_factor_, and this
   void shard(const Build& build);
   void replicate(const Build& build);
   /// Cuts what is held of a tensor where this rank begins and ends to own it.

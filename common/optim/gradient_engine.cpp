@@ -26,8 +26,8 @@ void scale_gradients(GradientEngine& engine, double factor) {
   for (Piece& piece : engine.pieces()) ops::scale(piece.grad, factor);
 }
 
-double global_grad_norm(GradientEngine& engine, ProcessGroup* group) {
-  ExactSquareSum squares;
+double global_grad_norm(GradientEngine& engine, ProcessGroup* group, double factor) {
+  ExactSquareSum squares(factor);
   engine.add_squares(squares);
   if (group) {
     group->all_reduce(squares.counters(), ReduceOp::sum, {"grad_norm", Phase::optimizer}).wait();

@@ -49,8 +49,9 @@ double norm_of(const ExactSquareSum& squares);
 double clip_factor(double norm, double max_norm);
 /// Multiplies all gradients by a factor of clip_factor(). 1 changes nothing.
 void scale_gradients(GradientEngine& engine, double factor);
-/// The exact norm of the whole gradient, equal on every rank and for every W. `group` may be null.
-double global_grad_norm(GradientEngine& engine, ProcessGroup* group);
+/// The exact norm of the whole gradient, times `factor`, equal on every rank and for every W.
+/// `group` may be null.
+double global_grad_norm(GradientEngine& engine, ProcessGroup* group, double factor = 1);
 /// Scales gradients by max_norm / (norm + 1e-6) if that is below 1. Returns the norm before.
 /// @throws Error if the norm is not finite.
 double clip_by_global_norm(GradientEngine& engine, ProcessGroup* group, double max_norm);

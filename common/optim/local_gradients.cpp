@@ -81,7 +81,7 @@ void LocalGradients::finish_gradients() {
     Entry& entry = entries_[i];
     const AllocationScope scope(MemoryKind::unsharded_grad, entry.owner);
     const Tensor mean = cast(entry.accumulator.fold(), pieces_[i].param.dtype());
-    ops::scale(mean, 1 / plan_.divisor(1));
+    ops::scale(mean, plan_.mean_factor(1));
     entry.variable.set_grad(mean);
     pieces_[i].grad = mean.view({mean.numel()});
   }

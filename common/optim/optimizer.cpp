@@ -12,7 +12,6 @@ Optimizer::Optimizer(std::string_view name, const ops::OptimizerOptions& options
     : row_(&ops::optimizer_named(name)), options_(options) {}
 
 void Optimizer::step(std::vector<Piece>& pieces, double lr) {
-  const double gradient_factor = std::exchange(gradient_factor_, 1);
   for (const Piece& piece : pieces) {
     FSDP_CHECK(piece.grad.is_defined(),
                "'{}' has no gradient; call finish_gradients() before the optimizer's step()",
@@ -27,7 +26,8 @@ void Optimizer::step(std::vector<Piece>& pieces, double lr) {
   Context& context = Context::current();
   Event event{.kind = EventKind::step, .unit = {}, .name = {}};
   const std::int64_t begin = context.now();
-  for (Piece& piece : pieces) update(piece, lr, gradient_factor);
+  for (Piece& piece : pieces) update(piece, lr);
+  scale_next_gradients(1);
   event.duration = context.now() - begin;
   context.record(std::move(event));
 }
@@ -53,7 +53,7 @@ std::vector<std::string> Optimizer::state_names() const {
   return {names.begin(), names.end()};
 }
 
-void Optimizer::update(Piece& piece, double lr, double gradient_factor) {
+void Optimizer::update(Piece& piece, double lr) {
   PieceState& named = state(piece);
   const std::span<const char* const> names = row_->state_names(options_);
   const Tensor none;
@@ -62,7 +62,8 @@ void Optimizer::update(Piece& piece, double lr, double gradient_factor) {
                   .lr = lr,
                   .step = steps_,
                   .options = options_,
-                  .gradient_factor = gradient_factor};
+                  .mean_factor = mean_factor_,
+                  .clip_factor = clip_factor_};
   if (!piece.decay) how.options.weight_decay = 0;
   ops::update(piece.param, piece.grad, *at(0), *at(1), how);
 }

@@ -35,9 +35,12 @@ class Optimizer {
   /// Updates every piece once, with learning rate `lr`. The first step allocates the state, counted
   /// as OPTIMIZER. @throws Error naming a piece without gradient.
   void step(std::vector<Piece>& pieces, double lr);
-  /// The next step(), and no later one, takes every gradient times `factor`, with the bits of
-  /// ops::scale(), without a pass of its own over memory. The gradients stay as they are.
-  void scale_next_gradients(double factor) { gradient_factor_ = factor; }
+  /// The next step(), and no later one, takes every gradient times `mean`, and that times `clip`:
+  /// the bits of two ops::scale(), without their passes over memory. The gradients stay as they are.
+  void scale_next_gradients(double mean, double clip = 1) {
+    mean_factor_ = mean;
+    clip_factor_ = clip;
+  }
   std::int64_t steps() const { return steps_; }
   void set_steps(std::int64_t steps) { steps_ = steps; }
   /// Names of the state tensors, the same for every piece: AdamW {"exp_avg", "exp_avg_sq"}.
@@ -47,12 +50,12 @@ class Optimizer {
   bool has_state(const std::string& key) const { return states_.contains(key); }
 
  private:
-  void update(Piece& piece, double lr, double gradient_factor);
+  void update(Piece& piece, double lr);
 
   const ops::OptimizerRow* row_;
   ops::OptimizerOptions options_;
   std::int64_t steps_ = 0;  // completed steps; in update() also this one
-  double gradient_factor_ = 1;
+  double mean_factor_ = 1, clip_factor_ = 1;
   std::map<std::string, PieceState> states_;
 };
 

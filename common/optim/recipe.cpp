@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <string_view>
 #include <tuple>
 
@@ -145,12 +144,8 @@ StepPlan Recipe::plan() const {
   return {micro_steps, micro_steps_per_reduction, loss_scale};
 }
 
-// A division by less than 1 can overflow: only a pass before the optimizer sees that in time.
-bool Recipe::has_mean_pass(const StepPlan& step) const {
-  int exponent = 0;
-  const double divisor = step.divisor(ranks);
-  return divisor < 1 || std::frexp(divisor, &exponent) != 0.5;
-}
+// A mean above the sum can overflow: only a pass before the optimizer sees that in time.
+bool Recipe::has_mean_pass(const StepPlan& step) const { return step.mean_factor(ranks) > 1; }
 
 void Recipe::validate() const {
   validate_ranks(*this);

@@ -114,8 +114,8 @@ struct Recipe {
   bool trains(const std::string& path) const;
   /// How a rank takes its share of a step's micro-batches.
   StepPlan plan() const;
-  /// Whether a TrainedModel passes over the sums of gradients to make means of them. If
-  /// J · loss_scale is 1, 2, 4, …, it does not: the optimizer divides by it as it reads them.
+  /// Whether a TrainedModel passes over the sums of gradients to make means of them. It does where
+  /// J · loss_scale is below 1. Else the optimizer divides by it as it reads them.
   bool has_mean_pass(const StepPlan& step) const;
   bool has_mean_pass() const { return has_mean_pass(plan()); }
   /// @throws RecipeError for the first values that do not fit together.

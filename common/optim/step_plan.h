@@ -11,7 +11,7 @@ namespace fsdp::optim {
 struct StepPlan {
   int micro_steps = 1;                ///< M: micro-batches of this rank
   int micro_steps_per_reduction = 1;  ///< L: divides M; 1 = reduce every time, more = no_sync
-  /// finish_gradients() divides by J times this. For means, it is d(loss) of every backward.
+  /// finish_gradients() divides by J and by this. For means, it is d(loss) of every backward.
   double loss_scale = 1;
   /// Whether L divides M.
   bool is_valid() const {
@@ -26,9 +26,10 @@ struct StepPlan {
   std::int64_t micro_batch(int m, int rank, int world_size) const;
   /// Whether gradients are reduced at the end of micro-step m, and not only summed on the rank.
   bool ends_reduction(int m) const { return (m + 1) % micro_steps_per_reduction == 0; }
-  /// J · loss_scale: by what the sum of W ranks' gradients is divided.
-  double divisor(int world_size) const {
-    return static_cast<double>(world_size) * micro_steps * loss_scale;
+  /// 1/(J · loss_scale), which makes a mean of the sum of W ranks' gradients. It is 1 if loss_scale
+  /// is the double 1.0/J.
+  double mean_factor(int world_size) const {
+    return 1 / (static_cast<double>(world_size) * micro_steps) / loss_scale;
   }
 };
 

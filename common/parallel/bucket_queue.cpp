@@ -135,11 +135,11 @@ bool BucketQueue::next_micro_step() {
   return true;
 }
 
-double BucketQueue::divisor(int ranks) const {
+double BucketQueue::mean_factor(int ranks) const {
   FSDP_CHECK(micro_step_ == plan_.micro_steps && micro_step_ > 0,
              "finish_gradients() was called after {} of {} micro-steps", micro_step_,
              plan_.micro_steps);
-  return plan_.divisor(ranks);
+  return plan_.mean_factor(ranks);
 }
 
 }  // namespace fsdp::parallel

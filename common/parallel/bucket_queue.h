@@ -79,9 +79,9 @@ class BucketQueue {
   void close_all();
   bool ends_reduction() const { return plan_.ends_reduction(micro_step_); }
   bool next_micro_step();  ///< False after the last one.
-  /// What the sum over all micro-steps and ranks is divided by.
+  /// What makes a mean of the sum over all micro-steps and ranks.
   /// @throws Error before all micro-steps have ended.
-  double divisor(int ranks) const;
+  double mean_factor(int ranks) const;
 
  private:
   void start_micro_step();

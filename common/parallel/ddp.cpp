@@ -118,13 +118,13 @@ void DdpGradients::end_micro_step() {
 
 void DdpGradients::finish_gradients() {
   const ProcessGroup& group = *impl_->group;
-  const double divisor = impl_->queue.divisor(group.size() * replica_count(group));
+  const double factor = impl_->queue.mean_factor(group.size() * replica_count(group));
   for (const auto& bucket : impl_->queue.buckets()) {
     const AllocationScope scope(MemoryKind::unsharded_grad, bucket->memory);
     const DType dtype =  // a bucket's masters have one
         impl_->pieces[bucket->slots.front().slice.parameter].param.dtype();
     const Tensor mean = cast(bucket->reductions.fold(), dtype);
-    ops::scale(mean, 1 / divisor);
+    ops::scale(mean, factor);
     for (const Bucket::Slot& slot : bucket->slots) {
       optim::Piece& piece = impl_->pieces[slot.slice.parameter];
       piece.grad = mean.narrow(0, slot.at, slot.slice.numel);

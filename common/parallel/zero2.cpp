@@ -104,7 +104,7 @@ void Zero2Gradients::end_micro_step() {
 }
 
 void Zero2Gradients::finish_gradients() {
-  const double divisor = impl_->queue.divisor(group_->size());
+  const double factor = impl_->queue.mean_factor(group_->size());
   for (const auto& bucket : impl_->queue.buckets()) {
     if (Impl::owner_of(*bucket) != group_->rank()) continue;
     const AllocationScope scope(MemoryKind::unsharded_grad, bucket->memory);
@@ -112,7 +112,7 @@ void Zero2Gradients::finish_gradients() {
     for (const Bucket::Slot& slot : bucket->slots) {
       optim::Piece& piece = pieces_[slot.piece];
       piece.grad = cast(sum.narrow(0, slot.at, slot.slice.numel), piece.param.dtype());
-      ops::scale(piece.grad, 1 / divisor);
+      ops::scale(piece.grad, factor);
     }
   }
 }

@@ -28,7 +28,7 @@ struct DeviceKernels {
   void (*draw)(const Tensor& out, const InitSpec& spec, std::uint64_t seed,
                std::uint64_t first) = nullptr;
   /// ExactSquareSum::add(): counters (ExactSquareSum::kCounters) int64 += squares of values.
-  void (*add_squares)(const Tensor& counters, const Tensor& values) = nullptr;
+  void (*add_squares)(const Tensor& counters, const Tensor& values, float factor) = nullptr;
 };
 
 /// Those of the program's accelerator. The first call fills the table.

@@ -72,7 +72,8 @@ void write(const Tensor& out, const Tensor& in, Write write) {
 void scale(const Tensor& out, double factor) {
   Operands args("scale");
   args.expect_like("out", out, out.shape());
-  if (factor == 1) return;
+  const bool is_double = out.dtype() == DType::float64;
+  if ((is_double ? factor : static_cast<double>(static_cast<float>(factor))) == 1) return;
   if (is_accelerated(args.device())) return accelerated<scale>(out, factor);
   args.compute(costs::scale(out.numel(), args.size()), [&]<class T>(T) {
     T* x = out.data<T>();

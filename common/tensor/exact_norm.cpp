@@ -137,11 +137,17 @@ bool add_close_values(PieceCounters& counters, const float* values, std::int64_t
   return true;
 }
 
-void count_piece(PieceCounters& counters, const float* values, std::int64_t count) {
+void count_piece(PieceCounters& counters, const float* values, std::int64_t count, float factor) {
+  float scaled[kBlock];
   for (std::int64_t begin = 0; begin < count; begin += kBlock) {
     const std::int64_t length = std::min(kBlock, count - begin);
-    if (add_close_values(counters, values + begin, length)) continue;
-    for (std::int64_t i = begin; i < begin + length; ++i) counters.add(values[i]);
+    const float* block = values + begin;
+    if (factor != 1) {
+      for (std::int64_t i = 0; i < length; ++i) scaled[i] = block[i] * factor;
+      block = scaled;
+    }
+    if (add_close_values(counters, block, length)) continue;
+    for (std::int64_t i = 0; i < length; ++i) counters.add(block[i]);
   }
 }
 
@@ -189,7 +195,7 @@ class WideInteger {
 };
 
 /// ExactSquareSum::add(), with counters that are where the values are.
-void add_squares(const Tensor& counters, const Tensor& values) {
+void add_squares(const Tensor& counters, const Tensor& values, float factor) {
   dispatch(values.device(), costs::add_squares(values.numel()), [&] {
     static_assert(sizeof(PieceCounters) <= kScratchBytes);
     const float* data = values.data<float>();
@@ -197,7 +203,7 @@ void add_squares(const Tensor& counters, const Tensor& values) {
     ops::parallel_ranges(values.numel(), kPiece,
                          [=](std::int64_t begin, std::int64_t end, std::byte* scratch) {
                            auto& piece = *new (scratch) PieceCounters;
-                           count_piece(piece, data + begin, end - begin);
+                           count_piece(piece, data + begin, end - begin, factor);
                            piece.merge_into(shared);  // integers: in any order
                          });
   });
@@ -205,7 +211,7 @@ void add_squares(const Tensor& counters, const Tensor& values) {
 
 }  // namespace
 
-ExactSquareSum::ExactSquareSum() {
+ExactSquareSum::ExactSquareSum(double factor) : factor_(static_cast<float>(factor)) {
   const AllocationScope scope(MemoryKind::temp);
   counters_ = Tensor::zeros({kCounters}, DType::int64);
 }
@@ -213,15 +219,19 @@ ExactSquareSum::ExactSquareSum() {
 void ExactSquareSum::add(const Tensor& values) {
   FSDP_CHECK(values.is_defined() && values.dtype() == DType::float32 && values.is_contiguous(),
              "ExactSquareSum adds contiguous float32 tensors");
-  if (is_accelerated(values.device())) return device_kernels().add_squares(counters_, values);
-  if (values.device().type == counters_.device().type) return add_squares(counters_, values);
+  if (is_accelerated(values.device())) {
+    return device_kernels().add_squares(counters_, values, factor_);
+  }
+  if (values.device().type == counters_.device().type) {
+    return add_squares(counters_, values, factor_);
+  }
   // The host adds values of its own; the counters stay where they are summed over the ranks.
   FSDP_CHECK(values.device().host_can_read() && is_accelerated(counters_.device()),
              "the counters are on {}, but the values are on {}", to_string(counters_.device()),
              to_string(values.device()));
   const AllocationScope scope(MemoryKind::temp);
   const Tensor counters = on_host(counters_);
-  add_squares(counters, values);
+  add_squares(counters, values, factor_);
   Context::current().rank_device().write(counters_.raw(), counters.raw(), counters.nbytes());
 }
 

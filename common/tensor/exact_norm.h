@@ -22,8 +22,10 @@ class ExactSquareSum {
  public:
   static constexpr std::int64_t kCounters = costs::kSquareCounters;
   /// The counters, zero. Counted as TEMP.
-  ExactSquareSum();
-  /// Adds every element of a contiguous float32 tensor.
+  ExactSquareSum() : ExactSquareSum(1) {}
+  /// @param factor  squares are those of the values times this, rounded as ops::scale() would
+  explicit ExactSquareSum(double factor);
+  /// Adds the square of every element of a contiguous float32 tensor, which stays as it is.
   void add(const Tensor& values);
   /// (kCounters) int64: low limbs, high limbs, infinities, NaNs.
   const Tensor& counters() const { return counters_; }
@@ -32,6 +34,7 @@ class ExactSquareSum {
 
  private:
   Tensor counters_;
+  float factor_;
 };
 
 }  // namespace fsdp

@@ -41,7 +41,7 @@ void multiply(const Tensor& out, const Tensor& a, const Tensor& b, Write write =
 /// out (+)= in. One rounding per element.
 void write(const Tensor& out, const Tensor& in, Write write);
 /// out *= factor; the factor is rounded to the dtype, or to float32 for a 16-bit one, first.
-/// A factor of 1 takes no pass over memory.
+/// If that is 1, it takes no pass over memory.
 void scale(const Tensor& out, double factor);
 /// scale() by factor · times / over, computed in double. factor (1, wide).
 void scale_by(const Tensor& out, const Tensor& factor, double times, double over);

@@ -17,18 +17,20 @@ struct LaneMath {
 
 template <class T, class RuleOfLanes>
 void update_lanes(const Tensor& param, const Tensor& grad, const Tensor& first,
-                  const Tensor& second, const RuleOfLanes& rule, double gradient_factor) {
+                  const Tensor& second, const RuleOfLanes& rule, const Update& how) {
   constexpr int kStates = RuleOfLanes::kStates;
   T* p = param.data<T>();
   const T* g = grad.data<T>();
   T* s = kStates > 0 ? first.data<T>() : nullptr;
   T* t = kStates > 1 ? second.data<T>() : nullptr;
-  const simd::Vec<T> factor = simd::splat<T>(static_cast<Wide<T>>(gradient_factor));
+  const simd::Vec<T> mean = simd::splat<T>(static_cast<Wide<T>>(how.mean_factor));
+  const simd::Vec<T> clip = simd::splat<T>(static_cast<Wide<T>>(how.clip_factor));
   parallel_ranges(param.numel(), kGrain, [=](std::int64_t begin, std::int64_t end, std::byte*) {
     simd::for_lanes<T>(end - begin, [=](std::int64_t k, auto count) {
       const std::int64_t i = begin + k;
       auto pv = simd::load_n<T>(p + i, count);
-      const auto gv = simd::rounded<T>(simd::load_n<T>(g + i, count) * factor);
+      const auto gv =
+          simd::rounded<T>(simd::rounded<T>(simd::load_n<T>(g + i, count) * mean) * clip);
       simd::Vec<T> a{}, b{};
       if constexpr (kStates > 0) a = simd::load_n<T>(s + i, count);
       if constexpr (kStates > 1) b = simd::load_n<T>(t + i, count);
@@ -55,9 +57,8 @@ void update(const Tensor& param, const Tensor& grad, const Tensor& first, const 
   if (is_accelerated(args.device())) return accelerated<update>(param, grad, first, second, how);
   const Cost cost = costs::update(param.numel(), row.flops, names.size(), args.size());
   args.compute(cost, [&]<class T>(T) {
-    with_rule<LaneMath<T>>(how, [&](const auto& rule) {
-      update_lanes<T>(param, grad, first, second, rule, how.gradient_factor);
-    });
+    with_rule<LaneMath<T>>(
+        how, [&](const auto& rule) { update_lanes<T>(param, grad, first, second, rule, how); });
   });
 }
 

@@ -35,7 +35,9 @@ struct Update {
   double lr;
   std::int64_t step;  ///< counts from 1
   OptimizerOptions options = {};
-  double gradient_factor = 1;  ///< times the gradient, rounded as scale() would; it stays as it is
+  /// These times the gradient, one after the other, each product rounded as scale() would. It stays
+  /// as it is.
+  double mean_factor = 1, clip_factor = 1;
 };
 
 struct OptimizerRow {

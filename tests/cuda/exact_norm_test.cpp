@@ -17,14 +17,15 @@ namespace ops = fsdp::ops;
 namespace {
 
 /// The sum of squares that the device counts when it adds the values in two calls, cut at `cut`.
-double counted(std::size_t round, const std::vector<float>& values, std::int64_t cut) {
+double counted(std::size_t round, const std::vector<float>& values, std::int64_t cut,
+               float factor = 1) {
   const auto n = static_cast<std::int64_t>(values.size());
   const Outputs outputs = run_in_turn(round, [&](cudaStream_t stream) {
     const std::vector<std::int64_t> zeros(ExactSquareSum::kCounters);
     DeviceValues<std::int64_t> counters(stream, zeros, 0);
     DeviceValues<float> in(stream, values, static_cast<std::int64_t>(round % 2));
-    cuda::add_exact_squares(stream, counters.data(), in.data(), cut);
-    cuda::add_exact_squares(stream, counters.data(), in.data() + cut, n - cut);
+    cuda::add_exact_squares(stream, counters.data(), in.data(), cut, factor);
+    cuda::add_exact_squares(stream, counters.data(), in.data() + cut, n - cut, factor);
     in.drop();
     return Outputs{counters.take({ExactSquareSum::kCounters})};
   });
@@ -33,14 +34,14 @@ double counted(std::size_t round, const std::vector<float>& values, std::int64_t
   return sum.value();
 }
 
-void check_squares(const std::vector<float>& values) {
+void check_squares(const std::vector<float>& values, float factor = 1) {
   const auto n = static_cast<std::int64_t>(values.size());
-  ExactSquareSum expected;
+  ExactSquareSum expected(factor);
   expected.add(on_cpu(values, {n}));
   const std::int64_t cuts[] = {0, n / 3};
   for (std::size_t round = 0; round < 4; ++round) {
     INFO("n = " << n << ", round " << round);
-    const double sum = counted(round, values, cuts[round / 2]);
+    const double sum = counted(round, values, cuts[round / 2], factor);
     CHECK(std::bit_cast<std::uint64_t>(sum) == std::bit_cast<std::uint64_t>(expected.value()));
   }
 }
@@ -77,6 +78,14 @@ TEST_CASE("squares at the ends of the exponents are counted exactly on CUDA memo
   check_squares(floats_of(1029, 19, 4));
   check_squares(floats_of(1029, 10, 11));  // the lower unit would be that of the exponent 0
   check_squares(floats_of(1029, 232, 23));
+}
+
+TEST_CASE("squares on CUDA memory are those of the values times a factor", "[kernels]") {
+  for (const float factor : {1.0F / 3, 0x1p-20F, 0.75F}) {
+    check_squares(rough<float>(5003, 1), factor);
+    check_squares(floats_of(1029, 0, 40), factor);  // subnormal, some only then
+    check_squares(floats_of(5003, 0, 255), factor);
+  }
 }
 
 TEST_CASE("a single infinity or NaN on CUDA memory is counted", "[kernels]") {

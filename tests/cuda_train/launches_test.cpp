@@ -93,9 +93,8 @@ TEST_CASE("a block and a step launch as many kernels as they did", "[train][stan
                                                            {"update_kernel", 2}}));
 }
 
-// Embedding, two blocks and head. With the number of micro-batches, all else grows evenly.
-TEST_CASE("a mean is a pass over a unit's gradient, unless their number is a power of two",
-          "[train][stand-in]") {
+// Embedding, two blocks and head. With the number of micro-batches, everything grows evenly.
+TEST_CASE("no mean of micro-batches is a pass over a unit's gradient", "[train][stand-in]") {
   for (const std::vector<std::string>& format :
        {std::vector<std::string>{}, {"--training.mixed_precision_param=float16"}}) {
     const auto with = [&](const char* micro_batches) {
@@ -104,8 +103,7 @@ TEST_CASE("a mean is a pass over a unit's gradient, unless their number is a pow
       return launches_of(2, 1, words);
     };
     const Launches two = with("2"), three = with("3"), four = with("4");
-    CHECK(lines_of(without(without(without({}, two), three, -2), four)) ==
-          lines_of({{"map_kernel", 2 * 4}}));
+    CHECK(lines_of(without(without(without({}, two), three, -2), four)).empty());
   }
 }
 

@@ -60,7 +60,7 @@ TEST_CASE("A step of several micro-batches takes what the formula says") {
   }
 }
 
-TEST_CASE("Means take a pass over gradients only if J is no power of two") {
+TEST_CASE("Means take a pass over gradients only if they may be larger than the sum") {
   for (const Strategy placement :
        {Strategy::single, Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::fsdp}) {
     for (const int micro_steps : {1, 2, 3}) {
@@ -70,10 +70,14 @@ TEST_CASE("Means take a pass over gradients only if J is no power of two") {
         test_case.options.recipe.micro_steps = micro_steps;
         test_case.options.recipe.prescale = prescale;
         check_times(test_case);
-        CHECK(test_case.options.recipe.has_mean_pass() == (micro_steps == 3));
+        CHECK(test_case.options.recipe.has_mean_pass() == (prescale && micro_steps == 3));
       }
     }
   }
+  MemoryCase mesh = timed_case(15);  // the double 1.0/45 * 5 is not the double 1.0/9
+  mesh.options.recipe.replicas = 5;
+  mesh.options.recipe.micro_steps = 3;
+  check_times(mesh);
 }
 
 TEST_CASE("A step in mixed precision takes what the formula says") {

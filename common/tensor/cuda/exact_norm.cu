@@ -79,7 +79,8 @@ __device__ void add_quads(Count* counters, const float (&values)[kQuads][4]) {
 }
 
 __global__ void __launch_bounds__(kThreads)
-    add_squares_kernel(Count* counters, const float* values, std::int64_t n, bool vectorized) {
+    add_squares_kernel(Count* counters, const float* values, std::int64_t n, float factor,
+                       bool vectorized) {
   __shared__ Count block_counters[kCounters];
   for (int c = static_cast<int>(threadIdx.x); c < kCounters; c += kThreads) block_counters[c] = 0;
   __syncthreads();
@@ -95,6 +96,7 @@ __global__ void __launch_bounds__(kThreads)
       } else {
         for (int j = 0; j < 4; ++j) loaded[q][j] = i + j < n ? values[i + j] : 0.0F;
       }
+      for (int j = 0; j < 4; ++j) loaded[q][j] *= factor;
     }
     add_quads(block_counters, loaded);
   }
@@ -106,13 +108,14 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void add_exact_squares(Stream stream, std::int64_t* counters, const float* values, std::int64_t n) {
+void add_exact_squares(Stream stream, std::int64_t* counters, const float* values, std::int64_t n,
+                       float factor) {
   if (n == 0) return;
   // Integers add exactly in any order, and two's complement adds alike with and without a sign.
   static_assert(sizeof(Count) == sizeof(std::int64_t));
   const unsigned blocks = std::min(blocks_for(n, 4 * kQuads), 1024U);
   launch("add_exact_squares", blocks, kThreads, 0, stream, add_squares_kernel,
-         reinterpret_cast<Count*>(counters), values, n, is_aligned(values));
+         reinterpret_cast<Count*>(counters), values, n, factor, is_aligned(values));
 }
 
 }  // namespace fsdp::cuda

@@ -20,8 +20,9 @@ void draw(const Tensor& out, const InitSpec& spec, std::uint64_t seed, std::uint
   });
 }
 
-void add_squares(const Tensor& counters, const Tensor& values) {
-  add_exact_squares(compute(), counters.data<std::int64_t>(), values.data<float>(), values.numel());
+void add_squares(const Tensor& counters, const Tensor& values, float factor) {
+  add_exact_squares(compute(), counters.data<std::int64_t>(), values.data<float>(), values.numel(),
+                    factor);
 }
 
 void update(const Tensor& param, const Tensor& grad, const Tensor& first, const Tensor& second,

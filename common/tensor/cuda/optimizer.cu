@@ -23,13 +23,13 @@ struct ElementMath {
 
 }  // namespace
 
-/// Calls rule(param, grad · factor, first, second) for each element, where `first` and `second` are
-/// its state. The first Rule::kStates of them are loaded and stored, as is param. The state is used
-/// before it is rounded to T.
+/// Calls rule(param, grad · mean · clip, first, second) for each element, where `first` and
+/// `second` are its state. The first Rule::kStates of them are loaded and stored, as is param. The
+/// state is used before it is rounded to T.
 template <class T, class Rule>
 __global__ void __launch_bounds__(kThreads, kUpdatesAtOnce)
     update_kernel(T* param, const T* grad, T* first, T* second, std::int64_t n, Rule rule,
-                  float factor, bool vectorized) {
+                  float mean, float clip, bool vectorized) {
   for_groups(n, vectorized, [=](auto group) {
     const std::int64_t i = group.begin;
     float p[group.size], g[group.size], a[group.size] = {}, b[group.size] = {};
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kThreads, kUpdatesAtOnce)
     if constexpr (Rule::kStates > 0) load(a, first + i);
     if constexpr (Rule::kStates > 1) load(b, second + i);
     for (int j = 0; j < group.size; ++j) {
-      rule(p[j], widen(narrow<T>(g[j] * factor)), a[j], b[j]);
+      rule(p[j], widen(narrow<T>(widen(narrow<T>(g[j] * mean)) * clip)), a[j], b[j]);
     }
     store(param + i, p);
     if constexpr (Rule::kStates > 0) store(first + i, a);
@@ -55,7 +55,7 @@ void update(const char* name, Stream stream, T* param, const T* grad, T* first, 
   ops::with_rule<ElementMath>(how, [&]<class Rule>(const Rule& rule) {
     launch(name, blocks_for(n, 4), kThreads, 0, stream, update_kernel<Element<T>, Rule>,
            on_device(param), on_device(grad), on_device(first), on_device(second), n, rule,
-           static_cast<float>(how.gradient_factor), vectorized);
+           static_cast<float>(how.mean_factor), static_cast<float>(how.clip_factor), vectorized);
   });
 }
 

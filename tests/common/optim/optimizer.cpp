@@ -123,10 +123,11 @@ TEST_CASE("SGD: plain and with momentum") {
   CHECK(param_of(pieces[0]) == std::vector<float>{-2.5F, -5});
 }
 
-TEST_CASE("a factor for the gradients counts for the next step alone") {
+TEST_CASE("factors for the gradients count for the next step alone") {
   Sgd optimizer({});
   std::vector<Piece> pieces{piece("w", {0, 0}, {1, 2}), piece("v", {0}, {4})};
-  optimizer.scale_next_gradients(0.5);
+  optimizer.scale_next_gradients(0.5, 0.25);
+  optimizer.scale_next_gradients(0.25, 2);  // in their place
   optimizer.step(pieces, 1);
   CHECK(param_of(pieces[0]) == std::vector<float>{-0.5F, -1});
   CHECK(param_of(pieces[1]) == std::vector<float>{-2});

@@ -94,6 +94,25 @@ TEST_CASE("infinities and NaNs are told apart") {
   CHECK(std::isnan(square_sum({1, -NAN})));
 }
 
+TEST_CASE("with a factor, squares are those of what scale() makes of the values") {
+  std::vector<float> values = wild_values(5003, 7);
+  for (std::uint64_t i = 0; i < 2500; ++i)
+    values[i] = std::ldexp(values[i] < 0 ? -1.0F : 3.0F, -140);
+  const Tensor given = Tensor::from(values, {5003}), scaled = Tensor::empty({5003});
+  for (const double factor : {1.0 / 3, 0x1p-20, 0.75}) {
+    ops::copy(scaled, given);
+    ops::scale(scaled, factor);
+    ExactSquareSum of_scaled, of_given(factor);
+    of_scaled.add(scaled);
+    of_given.add(given);
+    CHECK(of_given.value() == of_scaled.value());
+    CHECK(given.to_vector<float>() == values);
+  }
+  ExactSquareSum overflow(2);
+  overflow.add(Tensor::from(std::vector<float>{1, std::numeric_limits<float>::max()}, {2}));
+  CHECK(overflow.value() == INFINITY);
+}
+
 TEST_CASE("counters of several ranks add up") {
   const std::vector<float> a = wild_values(1000, 5), b = wild_values(999, 6);
   ExactSquareSum left, right;

@@ -134,28 +134,32 @@ TEST_CASE("SGD with and without momentum and decay") {
 
 TEST_CASE("an update scales gradients with the bits of scale(), and leaves them", "[optimizer]") {
   const std::int64_t count = 1003;
+  bool rounds_twice = false;
   for (const ops::OptimizerRow& row : ops::optimizers()) {
     for (const DType dtype : {DType::float32, DType::float64, DType::bfloat16, DType::float16}) {
-      const auto updated = [&](const Tensor& grad, double factor) {
+      const auto updated = [&](const Tensor& grad, double mean, double clip) {
         const Tensor p = Tensor::empty({count}, dtype), m = Tensor::empty({count}, dtype);
         const Tensor v = Tensor::empty({count}, dtype);
         ops::copy(p, Tensor::from(random_values(count, 1), {count}));
         for (const Tensor& state : {m, v}) ops::fill(state, 0.25);
-        ops::update(p, grad, m, v,
-                    {.rule = row.rule, .lr = 0.01, .step = 3, .gradient_factor = factor});
+        ops::update(
+            p, grad, m, v,
+            {.rule = row.rule, .lr = 0.01, .step = 3, .mean_factor = mean, .clip_factor = clip});
         return std::vector{p, m, v};
       };
       const Tensor grad = Tensor::empty({count}, dtype), scaled = Tensor::empty({count}, dtype);
       ops::copy(grad, Tensor::from(random_values(count, 2), {count}));
       ops::copy(scaled, grad);
       ops::scale(scaled, 1.0 / 3);
-      const auto at_once = updated(grad, 1.0 / 3), expected = updated(scaled, 1);
-      const auto unscaled = updated(grad, 1);
+      ops::scale(scaled, 1.0 / 7);
+      const auto at_once = updated(grad, 1.0 / 3, 1.0 / 7), expected = updated(scaled, 1, 1);
+      const auto unscaled = updated(grad, 1, 1), rounded_once = updated(grad, 1.0 / 3 / 7, 1);
       bool makes_no_difference = true;
       INFO(row.name << " " << name_of(dtype));
       for (std::size_t i = 0; i < expected.size(); ++i) {
         CHECK(ops::equal_bits(at_once[i], expected[i]));
         makes_no_difference &= ops::equal_bits(at_once[i], unscaled[i]);
+        rounds_twice |= !ops::equal_bits(at_once[i], rounded_once[i]);
       }
       CHECK_FALSE(makes_no_difference);
       Tensor before = Tensor::empty({count}, dtype);
@@ -163,4 +167,5 @@ TEST_CASE("an update scales gradients with the bits of scale(), and leaves them"
       CHECK(ops::equal_bits(grad, before));
     }
   }
+  CHECK(rounds_twice);
 }
