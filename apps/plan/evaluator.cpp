@@ -24,10 +24,10 @@ const paper::KernelTimes& Evaluator::kernels_for(const MemoryOptions& options) {
 }
 
 // When a rank's bytes are held matters too, so the rank that owns most may have a lower peak.
-void Evaluator::choose_rank(MemoryOptions& options) const {
+void Evaluator::choose_rank(MemoryOptions& options, MemorySpace space) const {
   options.rank = 0;
   if (!options.recipe.is_zero()) return;
-  const std::vector<std::int64_t> peaks = paper::bound_bytes_by_rank(model_, options, 2);
+  const std::vector<std::int64_t> peaks = paper::bound_bytes_by_rank(model_, options, 2, space);
   options.rank = static_cast<int>(std::ranges::max_element(peaks) - peaks.begin());
 }
 
@@ -52,13 +52,14 @@ Breakdown Evaluator::memory(MemoryOptions options) {
 
 Outcome Evaluator::without_time(MemoryOptions options) const {
   check_bytes(model_, options);
-  choose_rank(options);
   Outcome outcome;
-  outcome.device = paper::peak_of_training(model_, options);
-  outcome.beside = paper::beside_peak(model_, options);
   if (options.recipe.sharding.offload.is_on()) {
+    choose_rank(options, MemorySpace::host);
     outcome.host = paper::peak_of_training(model_, options, MemorySpace::host);
   }
+  choose_rank(options);
+  outcome.device = paper::peak_of_training(model_, options);
+  outcome.beside = paper::beside_peak(model_, options);
   outcome.options = std::move(options);
   return outcome;
 }

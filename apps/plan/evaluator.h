@@ -19,10 +19,10 @@ namespace fsdp::plan {
 
 /// A configuration with its peaks and the time of a step (not the first).
 struct Outcome {
-  paper::MemoryOptions options;  ///< its rank is the one with the highest peak
+  paper::MemoryOptions options;  ///< its rank is the one with the highest peak of the device
   int busiest_rank = 0;          ///< the one that owns most, whose time counts
   Breakdown device;
-  Breakdown host;  ///< what is offloaded
+  Breakdown host;  ///< what is offloaded, on the rank that holds most of it
   paper::StepTime time;
 
   std::int64_t beside = 0;  ///< bytes of the device beside the peak of what is in use
@@ -51,7 +51,8 @@ class Evaluator {
 
  private:
   const paper::KernelTimes& kernels_for(const paper::MemoryOptions& options);
-  void choose_rank(paper::MemoryOptions& options) const;
+  void choose_rank(paper::MemoryOptions& options,
+                   paper::MemorySpace space = paper::MemorySpace::device) const;
   int busiest_rank(const paper::MemoryOptions& options);
 
   nn::TransformerConfig model_;

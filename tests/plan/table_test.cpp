@@ -48,6 +48,30 @@ std::int64_t peak_of(const MemoryOptions& options) {
 
 }  // namespace
 
+TEST_CASE("Peaks of device and host are those of the ranks that hold most of each") {
+  int other_ranks = 0;
+  for (const Strategy strategy : {Strategy::zero1, Strategy::zero2}) {
+    for (const int ranks : {2, 3, 4}) {
+      for (const bool grads : {false, true}) {
+        if (grads && strategy == Strategy::zero1) continue;  // ranks hold gradients whole
+        MemoryOptions options{.recipe = {.strategy = strategy, .ranks = ranks}};
+        options.recipe.precision.param_dtype = DType::bfloat16;
+        options.recipe.sharding.offload = {.grads = grads, .optimizer = true};
+        const plan::Outcome outcome = Evaluator(kNano, {}).without_time(options);
+        const auto of = [&](paper::MemorySpace space) {
+          return paper::bound_bytes_by_rank(kNano, options, 2, space);
+        };
+        const auto device = of(paper::MemorySpace::device), host = of(paper::MemorySpace::host);
+        CHECK(outcome.device.total() == std::ranges::max(device));
+        CHECK(outcome.host.total() == std::ranges::max(host));
+        const auto fullest = std::ranges::max_element(device) - device.begin();
+        other_ranks += host[static_cast<std::size_t>(fullest)] < std::ranges::max(host) ? 1 : 0;
+      }
+    }
+  }
+  CHECK(other_ranks > 0);
+}
+
 TEST_CASE("Every number of the largest batch is that of the formula") {
   MemoryOptions options{.recipe = {.strategy = optim::Strategy::fsdp}};
   options.recipe.ranks = 3;
