@@ -36,7 +36,7 @@ class Optimizer {
   /// as OPTIMIZER. @throws Error naming a piece without gradient.
   void step(std::vector<Piece>& pieces, double lr);
   /// The next step(), and no later one, takes every gradient times `mean`, and that times `clip`:
-  /// the bits of two ops::scale(), without their passes over memory. The gradients stay as they are.
+  /// the bits of two ops::scale(), without their passes over memory. Gradients stay as they are.
   void scale_next_gradients(double mean, double clip = 1) {
     mean_factor_ = mean;
     clip_factor_ = clip;

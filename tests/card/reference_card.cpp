@@ -64,7 +64,7 @@ struct Found {
   bool on_meta = false;
   bool is_root = false;
   std::size_t uses = 0;
-  double inverse_scale = 0;
+  double mean_factor = 0;
   std::int64_t micro_batch = 0;
   std::int64_t steps = 0;
   std::string config;
@@ -100,7 +100,7 @@ Found card(ProcessGroup& group, nn::Module& layer, const std::filesystem::path& 
           .on_meta = shape_only.device() == kMeta && leaf.device() == kCpu,
           .is_root = around == nullptr,
           .uses = uses.size(),
-          .inverse_scale = inverse_scale,
+          .mean_factor = mean_factor,
           .micro_batch = micro_batch,
           .steps = steps,
           .config = io::read_text(file.string() + ".json"),
@@ -139,7 +139,7 @@ TEST_CASE("the reference card: every example compiles and does what it says", "[
     CHECK(each.on_meta);
     CHECK(each.is_root);
     CHECK(each.uses == 1);
-    CHECK(each.inverse_scale == 1);
+    CHECK(each.mean_factor == 0.125);
     CHECK(each.micro_batch == 1);
     CHECK(each.steps == 38);
     CHECK(each.config.find("LlamaForCausalLM") != std::string::npos);
