@@ -64,8 +64,9 @@ std::string remedy_line(const Answer& answer, const EstimatorConfig& config) {
   if (!answer.remedy) {
     return "no change or pair of changes is enough that leaves the training as it is";
   }
-  return fmt::format("{}{} (peak then {})", config.command, answer.remedy->options,
-                     own_unit(answer.remedy->peak));
+  return fmt::format("{}{} (peak then {} active, {} reserved)", config.command,
+                     answer.remedy->options, own_unit(answer.remedy->peak),
+                     own_unit(answer.remedy->reserved));
 }
 
 }  // namespace
@@ -82,8 +83,8 @@ Answer answer_of(const EstimatorConfig& config, const EstimateRun& run) {
   }
   if (answer.fits()) return answer;
   const double room = static_cast<double>(answer.memory) / (1 + config.margin);
-  const std::int64_t beside = answer.needed() - answer.active;
-  answer.remedy = remedy_of(config, static_cast<std::int64_t>(room) - beside);
+  answer.remedy = remedy_of(config, static_cast<std::int64_t>(room) - answer.outside,
+                            answer.reserved - answer.active);
   return answer;
 }
 

@@ -130,7 +130,7 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
   options.add_flag("--brief", line.is_brief, "print the answer alone, its first six lines");
   options.add_text("--memory", line.memory,
                    "of a device, such as 80GB: exit code 1 if it is not enough");
-  options.add_text("--margin", line.margin, "of the memory, to be left: 15%");
+  options.add_text("--margin", line.margin, "of what is needed, to be left: 15%");
   options.add_text("--limit", line.limit,
                    "of the allocator, such as 80GB: the run ends where it is exceeded");
   options.add_number("--rank", line.rank, 0, 1'000'000, "whose memory it is");

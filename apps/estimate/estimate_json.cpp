@@ -88,7 +88,9 @@ Json answer_json(const Answer& answer) {
                {"is_given", answer.is_given}, {"margin", answer.margin},
                {"fits", answer.fits()}};
   if (answer.remedy) {
-    json["remedy"] = {{"options", answer.remedy->options}, {"peak", answer.remedy->peak}};
+    json["remedy"] = {{"options", answer.remedy->options},
+                      {"peak", answer.remedy->peak},
+                      {"reserved", answer.remedy->reserved}};
   }
   return json;
 }

@@ -88,9 +88,7 @@ int plan(const CommandLine& line, const EstimatorConfig& made) {
   }
   plan::Needed needed;
   if (made.framework != paper::Framework::unshard) {
-    needed = [&](const paper::MemoryOptions& options) {
-      return needed_bytes(training.model, options);
-    };
+    needed = needed_bytes;
   }
   const plan::ModeOutput output =
       plan::run_mode(asked, training.model, training.model_name(), memory_options(made), needed);

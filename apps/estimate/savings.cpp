@@ -41,6 +41,11 @@ std::int64_t peak_if_known(const EstimatorConfig& config) {
   }
 }
 
+std::int64_t reserved_of(const EstimatorConfig& config, std::int64_t peak, std::int64_t kept) {
+  if (config.framework == paper::Framework::unshard) return peak + kept;
+  return needed_bytes(config.train.model, memory_options(config)) - paper::kOutsideBytes;
+}
+
 std::vector<Change> changes_of(const EstimatorConfig& config) {
   using config::TrainConfig;
   using optim::Checkpointing;
@@ -202,15 +207,18 @@ std::vector<Saving> savings_of(const EstimatorConfig& config) {
   return savings;
 }
 
-std::optional<Remedy> remedy_of(const EstimatorConfig& config, std::int64_t memory) {
+std::optional<Remedy> remedy_of(const EstimatorConfig& config, std::int64_t memory,
+                                std::int64_t kept) {
   std::vector<Change> changes = changes_of(config);
   // What makes another training is none.
   std::erase_if(changes, [](const Change& each) { return each.price >= Price::data; });
   std::ranges::stable_sort(changes, {}, &Change::price);
   const auto fits = [&](const std::vector<const Change*>& chosen) -> std::optional<Remedy> {
-    const std::int64_t peak = peak_if_known(changed_by(config, chosen));
-    if (peak > memory) return std::nullopt;
-    Remedy remedy{"", peak};
+    const EstimatorConfig changed = changed_by(config, chosen);
+    Remedy remedy{"", peak_if_known(changed)};
+    if (remedy.peak > memory) return std::nullopt;
+    remedy.reserved = reserved_of(changed, remedy.peak, kept);
+    if (remedy.reserved > memory) return std::nullopt;
     for (const Change* each : chosen) remedy.options += " " + each->option;
     return remedy;
   };

@@ -38,12 +38,15 @@ struct Saving {
 std::vector<Saving> savings_of(const EstimatorConfig& config);
 /// Changes of the configuration with which a training fits.
 struct Remedy {
-  std::string options;    ///< " --training.activation_checkpoint block"
-  std::int64_t peak = 0;  ///< bytes, with them
+  std::string options;        ///< " --training.activation_checkpoint block"
+  std::int64_t peak = 0;      ///< bytes in use, with them
+  std::int64_t reserved = 0;  ///< bytes that the allocator has taken then
 };
 
-/// The cheapest change, or pair of changes, with which no more than `memory` bytes are held. What
-/// changes the training itself (its data, what is trained, the optimizer) is none.
-std::optional<Remedy> remedy_of(const EstimatorConfig& config, std::int64_t memory);
+/// The cheapest change, or pair of changes, with which the allocator takes no more than `memory`
+/// bytes. What changes the training itself (its data, what is trained, the optimizer) is none.
+/// @param kept what the allocator of our engine keeps beside what is in use, with or without them
+std::optional<Remedy> remedy_of(const EstimatorConfig& config, std::int64_t memory,
+                                std::int64_t kept);
 
 }  // namespace fsdp::estimate

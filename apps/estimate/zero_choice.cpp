@@ -56,6 +56,9 @@ void choose_zero_habits(EstimatorConfig& config) {
     }
   }
   if (train.parallel.reduce_bucket_size > 0) zero.reduce_bucket = train.parallel.reduce_bucket_size;
+  for (const char* key : {"parallel.reduce_bucket_size", "parallel.overlap_comm"}) {
+    if (train.origins.contains(key)) counting.push_back(train.origin(key));
+  }
   zero.overlaps =
       train.origins.contains("parallel.overlap_comm") && train.recipe.zero.reductions.overlap;
   if (const auto said = train.deepspeed.zero.find("allgather_sequential");
@@ -65,7 +68,7 @@ void choose_zero_habits(EstimatorConfig& config) {
   }
   std::erase_if(config.warnings, [&](const std::string& warning) {
     return std::ranges::any_of(counting, [&](const std::string& origin) {
-      return warning.starts_with(origin + ": has no effect here");
+      return warning.starts_with(origin + ": has no effect");  // on our engine
     });
   });
 }

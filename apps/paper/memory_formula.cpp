@@ -38,21 +38,6 @@ Breakdown StepMemory::peak() const {
   return higher(highest, step_peak);
 }
 
-std::int64_t beside_peak(const nn::TransformerConfig& config, const MemoryOptions& options) {
-  if (options.framework == Framework::unshard) return 0;
-  const Formats formats(options.recipe.precision);
-  std::int64_t shards = 0, gathers = 0, before = 0;
-  for (const UnitShape& unit : model_shape(config, options).units) {
-    std::int64_t gathered = 0;
-    for (const FlatShape& flat : unit.flats) {
-      if (flat.is_trained) shards += kFloatBytes * flat.shard();
-      gathered += formats.param * flat.padded();
-    }
-    gathers = std::max(gathers, gathered + std::exchange(before, gathered));
-  }
-  return shards + gathers + kOutsideBytes;
-}
-
 MemoryFormula::MemoryFormula(const nn::TransformerConfig& config, const MemoryOptions& options,
                              MemorySpace space) {
   Books books(options);

@@ -142,10 +142,6 @@ class MemoryFormula {
 Breakdown peak_of_training(const nn::TransformerConfig& config, const MemoryOptions& options,
                            MemorySpace space = MemorySpace::device);
 
-/// Bytes of a card that a training takes beside the peak of what is in use: what PyTorch's
-/// allocator keeps for the streams of gathers and reductions, an upper bound, and kOutsideBytes.
-/// 0 for unshard.
-std::int64_t beside_peak(const nn::TransformerConfig& config, const MemoryOptions& options);
 /// CUDA's context and NCCL's buffers on a card, which no allocator counts: about 0.7 GiB with
 /// PyTorch on an H100, the difference between what the driver and what the allocator say is in use.
 inline constexpr std::int64_t kOutsideBytes = 700 << 20;

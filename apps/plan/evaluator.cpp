@@ -50,7 +50,7 @@ Breakdown Evaluator::memory(MemoryOptions options) {
   return paper::peak_of_training(model_, options);
 }
 
-Outcome Evaluator::without_time(MemoryOptions options) const {
+Outcome Evaluator::in_use(MemoryOptions options) const {
   check_bytes(model_, options);
   Outcome outcome;
   if (options.recipe.sharding.offload.is_on()) {
@@ -59,9 +59,12 @@ Outcome Evaluator::without_time(MemoryOptions options) const {
   }
   choose_rank(options);
   outcome.device = paper::peak_of_training(model_, options);
-  outcome.beside = paper::beside_peak(model_, options);
   outcome.options = std::move(options);
   return outcome;
+}
+
+void Evaluator::add_beside(Outcome& outcome) const {
+  if (needed_) outcome.beside = needed_(model_, outcome.options) - outcome.device.total();
 }
 
 void Evaluator::add_time(Outcome& outcome) {
@@ -74,7 +77,8 @@ void Evaluator::add_time(Outcome& outcome) {
 }
 
 Outcome Evaluator::evaluate(const MemoryOptions& options) {
-  Outcome outcome = without_time(options);
+  Outcome outcome = in_use(options);
+  add_beside(outcome);
   add_time(outcome);
   return outcome;
 }

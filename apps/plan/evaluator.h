@@ -11,6 +11,7 @@
 #include "paper/paper_clock.h"
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -25,24 +26,31 @@ struct Outcome {
   Breakdown host;  ///< what is offloaded, on the rank that holds most of it
   paper::StepTime time;
 
-  std::int64_t beside = 0;  ///< bytes of the device beside the peak of what is in use
+  std::int64_t beside = 0;  ///< bytes of the device that are taken and not in use at its peak
 
   std::int64_t memory() const { return device.total() + beside; }
   std::int64_t step() const { return time.total(); }
 };
 
+/// The bytes of a device that a training takes, where they are more than its peak of bytes in use.
+using Needed = std::function<std::int64_t(const nn::TransformerConfig& model,
+                                          const paper::MemoryOptions& options)>;
+
 /// Asks the two formulas. Of ranks that differ (ZeRO-1 and ZeRO-2), the memory is that of the rank
 /// with the highest peak, and the time that of the rank that owns most.
 class Evaluator {
  public:
-  Evaluator(const nn::TransformerConfig& model, const CostModel& machine)
-      : model_(model), machine_(machine) {}
+  /// @param needed null: the peak. Threads may call it at once
+  Evaluator(const nn::TransformerConfig& model, const CostModel& machine, Needed needed = {})
+      : model_(model), machine_(machine), needed_(std::move(needed)) {}
 
   // Each @throws InputError if bytes or picoseconds do not fit 64 bits.
 
   Outcome evaluate(const paper::MemoryOptions& options);
-  /// Only the memory; the time is zero. Threads may call it at once.
-  Outcome without_time(paper::MemoryOptions options) const;
+  /// Only what is in use; `time` and `beside` are zero. Threads may call it at once.
+  Outcome in_use(paper::MemoryOptions options) const;
+  /// Takes longer than in_use(). Threads may call it at once.
+  void add_beside(Outcome& outcome) const;
   void add_time(Outcome& outcome);
   /// The peak of the device alone.
   Breakdown memory(paper::MemoryOptions options);
@@ -57,6 +65,7 @@ class Evaluator {
 
   nn::TransformerConfig model_;
   CostModel machine_;
+  Needed needed_;
   std::map<std::tuple<std::int64_t, std::int64_t, DType, bool>, paper::KernelTimes> kernels_;
   std::map<std::pair<int, optim::Partition>, int> busiest_;  // rank, by W
 };

@@ -13,13 +13,13 @@ namespace fsdp::plan {
 
 using paper::MemoryOptions;
 
-LargestBatch largest_batch(Evaluator& evaluator, MemoryOptions options, std::int64_t memory,
-                           const Needed& needed) {
+LargestBatch largest_batch(const Evaluator& evaluator, MemoryOptions options, std::int64_t memory) {
   constexpr std::int64_t kMost = std::int64_t{1} << 30;
   const auto bytes_of = [&](std::int64_t batch) {
     options.batch = batch;
-    const std::int64_t peak = evaluator.memory(options).total();  // refuses what has no number
-    return needed ? needed(options) : peak;
+    Outcome outcome = evaluator.in_use(options);  // refuses what has no number
+    evaluator.add_beside(outcome);
+    return outcome.memory();
   };
   LargestBatch found{.batch = 0, .nbytes = bytes_of(1), .over = 0};
   found.over = found.nbytes;

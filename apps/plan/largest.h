@@ -6,7 +6,6 @@
 #include "plan/evaluator.h"
 
 #include <cstdint>
-#include <functional>
 #include <string>
 
 namespace fsdp::plan {
@@ -17,14 +16,11 @@ struct LargestBatch {
   std::int64_t over = 0;    ///< with one sequence more
 };
 
-/// The bytes of a device that a training takes, where they are more than its peak.
-using Needed = std::function<std::int64_t(const paper::MemoryOptions& options)>;
-
-/// By bisection over the formula, whose peak only grows with B. @param memory bytes of a device
-/// @param needed null: the peak
+/// By bisection over what a training takes, which only grows with B.
+/// @param memory bytes of a device
 /// @throws InputError if a billion sequences fit.
-LargestBatch largest_batch(Evaluator& evaluator, paper::MemoryOptions options, std::int64_t memory,
-                           const Needed& needed = {});
+LargestBatch largest_batch(const Evaluator& evaluator, paper::MemoryOptions options,
+                           std::int64_t memory);
 
 std::string largest_text(const LargestBatch& found, const paper::MemoryOptions& options,
                          std::int64_t memory);

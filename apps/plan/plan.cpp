@@ -158,7 +158,8 @@ std::vector<std::size_t> pareto_front(const std::vector<Outcome>& outcomes, std:
 }
 
 const Outcome& Plan::smallest() const {
-  return *std::ranges::min_element(outcomes, {}, [](const Outcome& each) { return each.memory(); });
+  return *std::ranges::min_element(outcomes, {},
+                                   [](const Outcome& each) { return each.device.total(); });
 }
 
 Plan make_plan(Evaluator& evaluator, PlanRequest request) {
@@ -170,7 +171,8 @@ Plan make_plan(Evaluator& evaluator, PlanRequest request) {
   ThreadPool pool(static_cast<int>(std::max(std::thread::hardware_concurrency(), 1U)));
   pool.for_each(std::ssize(all), [&](std::int64_t i, std::byte*) {
     const auto index = static_cast<std::size_t>(i);
-    plan.outcomes[index] = evaluator.without_time(std::move(all[index]));
+    Outcome& outcome = plan.outcomes[index] = evaluator.in_use(std::move(all[index]));
+    if (outcome.device.total() <= plan.request.memory) evaluator.add_beside(outcome);
   });
   for (Outcome& each : plan.outcomes) {
     if (each.memory() <= plan.request.memory) evaluator.add_time(each);
@@ -183,7 +185,9 @@ Plan make_plan(Evaluator& evaluator, PlanRequest request) {
   }
   plan.front = pareto_front(plan.outcomes, plan.request.memory);
   if (!plan.is_feasible()) {
-    evaluator.add_time(*std::ranges::min_element(plan.outcomes, {}, &Outcome::memory));
+    auto& least = plan.outcomes[static_cast<std::size_t>(&plan.smallest() - plan.outcomes.data())];
+    evaluator.add_beside(least);
+    evaluator.add_time(least);
     return plan;
   }
   for (std::size_t i = 0; i < plan.outcomes.size(); ++i) {

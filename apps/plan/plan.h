@@ -36,7 +36,7 @@ struct Alternative {
 
 struct Plan {
   PlanRequest request;
-  std::vector<Outcome> outcomes;  ///< what does not fit has no time
+  std::vector<Outcome> outcomes;  ///< what does not fit has no time, nor what lies beside it
   std::size_t fitting = 0;
   /// Fastest first, each with less memory than the one before. Only what fits.
   std::vector<std::size_t> front;
@@ -44,7 +44,7 @@ struct Plan {
   std::vector<Alternative> alternatives;       ///< of the fastest
   bool is_feasible() const { return !front.empty(); }
   const Outcome& best() const { return outcomes[front.front()]; }
-  /// The outcome that takes least memory, whether it fits or not.
+  /// The outcome with the lowest peak of what is in use, whether it fits or not.
   const Outcome& smallest() const;
 };
 

@@ -24,6 +24,7 @@ Json to_json(const Outcome& outcome) {
   Json entry{{"configuration", configuration_of(outcome.options)},
              {"step_ps", outcome.step()},
              {"device_bytes", outcome.memory()},
+             {"beside_bytes", outcome.beside},
              {"host_bytes", outcome.host.total()}};
   add_time(entry, outcome.time);
   entry["device_kinds"] = kinds_of(outcome.device);

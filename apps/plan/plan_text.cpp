@@ -65,7 +65,8 @@ std::string time_bound(const Outcome& outcome) {
                      show_share(waits, outcome.step()));
 }
 
-std::string kinds_text(const Breakdown& bytes) {
+std::string kinds_text(const Outcome& outcome) {
+  const Breakdown& bytes = outcome.device;
   std::vector<std::pair<std::int64_t, MemoryKind>> kinds;
   for (std::size_t i = 0; i < bytes.nbytes.size(); ++i) {
     if (bytes.nbytes[i] > 0) kinds.emplace_back(bytes.nbytes[i], static_cast<MemoryKind>(i));
@@ -76,14 +77,16 @@ std::string kinds_text(const Breakdown& bytes) {
     text +=
         fmt::format("{}{} {}", text.empty() ? "" : ", ", fsdp::name_of(kind), show_memory(nbytes));
   }
-  return text;
+  if (outcome.beside == 0) return text;
+  return text + fmt::format("; {} are kept by the allocator, or are outside of it",
+                            show_memory(outcome.beside));
 }
 
 /// Whether memory stops the next larger micro-batch.
 std::string memory_bound(const Plan& plan, Evaluator& evaluator) {
   const Outcome& best = plan.best();
   std::string text = fmt::format("  peak {} of {}: {}\n", show_memory(best.memory()),
-                                 show_memory(plan.request.memory), kinds_text(best.device));
+                                 show_memory(plan.request.memory), kinds_text(best));
   const std::optional<Outcome> next = larger_micro_batch(plan, evaluator);
   if (!next) return text;
   const bool fits = next->memory() <= plan.request.memory;
@@ -124,7 +127,7 @@ std::string plan_text(const Plan& plan, Evaluator& evaluator) {
   if (!plan.is_feasible()) {
     const Outcome& least = plan.smallest();
     return text + fmt::format("None fits. The least memory is that of\n{}  peak: {}\n",
-                              line_of(least), kinds_text(least.device));
+                              line_of(least), kinds_text(least));
   }
   text += "\nNothing is both faster and smaller than one of these:\n";
   for (const std::size_t index : plan.front) text += line_of(plan.outcomes[index]);

@@ -89,9 +89,8 @@ std::string passed_over(const std::vector<std::string>& given) {
   return keys.empty() ? "" : "chosen by the plan, not by the configuration: " + keys + "\n";
 }
 
-ModeOutput plan(const PlannerLine& line, const nn::TransformerConfig& model,
-                const std::string& model_name, const MemoryOptions& base) {
-  Evaluator evaluator(model, line.machine.cost_model());
+ModeOutput plan(const PlannerLine& line, Evaluator evaluator, const std::string& model_name,
+                const MemoryOptions& base) {
   PlanRequest request{.model_name = model_name,
                       .base = base,
                       .memory = memory_of(line, "--plan"),
@@ -102,27 +101,25 @@ ModeOutput plan(const PlannerLine& line, const nn::TransformerConfig& model,
   if (line.global_batch) {
     request.global_batch = parse_count("--global-batch", *line.global_batch);
   }
-  check_layers(model, request.ranks.size());
+  check_layers(evaluator.model(), request.ranks.size());
   const Plan made = make_plan(evaluator, std::move(request));
   if (line.format == "json") return {plan_json(made, evaluator), made.is_feasible()};
   return {passed_over(line.given) + plan_text(made, evaluator), made.is_feasible()};
 }
 
-ModeOutput largest(const PlannerLine& line, const nn::TransformerConfig& model,
-                   const MemoryOptions& base, const Needed& needed) {
+ModeOutput largest(const PlannerLine& line, const Evaluator& evaluator, const MemoryOptions& base) {
   if (*line.largest != "batch") {
     throw InputError(
         fmt::format("--largest: is \"{}\", must be batch: the largest micro-batch that fits",
                     printable(*line.largest)));
   }
   const std::int64_t memory = memory_of(line, "--largest");
-  Evaluator evaluator(model, {});
-  const LargestBatch found = largest_batch(evaluator, base, memory, needed);
+  const LargestBatch found = largest_batch(evaluator, base, memory);
   return {largest_text(found, base, memory), found.batch > 0};
 }
 
-ModeOutput sweep(const PlannerLine& line, const nn::TransformerConfig& model,
-                 const std::string& model_name, const MemoryOptions& base) {
+ModeOutput sweep(const PlannerLine& line, Evaluator evaluator, const std::string& model_name,
+                 const MemoryOptions& base) {
   const std::vector<SweepAxis> axes = parse_sweep(*line.sweep);
   if (base.recipe.strategy == optim::Strategy::single &&
       std::ranges::any_of(axes, [](const SweepAxis& axis) {
@@ -141,7 +138,6 @@ ModeOutput sweep(const PlannerLine& line, const nn::TransformerConfig& model,
     throw InputError("--sweep reshard: only shards are gathered; add --parallel.strategy fsdp");
   }
   if (line.svg) io::probe_file(*line.svg);
-  Evaluator evaluator(model, line.machine.cost_model());
   Sweep made = make_sweep(evaluator, model_name, base, axes);
   if (line.memory) made.memory = parse_bytes("--memory", *line.memory);
   if (line.svg) io::write_output_file(*line.svg, sweep_svg(made));
@@ -194,8 +190,9 @@ ModeOutput run_checked(const PlannerLine& line, const nn::TransformerConfig& mod
     return {which_strategy_text(model, line.machine.cost_model(), base,
                                 memory_of(line, "--which-strategy"))};
   }
-  if (line.sweep) return sweep(line, model, model_name, base);
-  return line.plan ? plan(line, model, model_name, base) : largest(line, model, base, needed);
+  const Evaluator evaluator(model, line.machine.cost_model(), needed);
+  if (line.sweep) return sweep(line, evaluator, model_name, base);
+  return line.plan ? plan(line, evaluator, model_name, base) : largest(line, evaluator, base);
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ struct ModeOutput {
 };
 
 /// @param base the training that the configuration describes
-/// @param needed what --largest compares with --memory; null: the peak
+/// @param needed what is compared with --memory; null: the peak. Threads may call it at once
 /// @throws InputError naming an option.
 ModeOutput run_mode(const PlannerLine& line, const nn::TransformerConfig& model,
                     const std::string& model_name, const paper::MemoryOptions& base,

@@ -123,13 +123,20 @@ Sweep make_sweep(Evaluator& evaluator, const std::string& model_name, const Memo
 std::string sweep_text(const Sweep& sweep) {
   const std::vector<MemoryKind> kinds = kinds_of(sweep);
   std::string text = sweep.model_name + ": " + describe(sweep.points.front().outcome.options) +
-                     "\n(the first row; peaks are of the device)\n";
+                     "\n(the first row; peaks are of the device";
+  const bool has_beside = std::ranges::any_of(
+      sweep.points, [](const SweepPoint& point) { return point.outcome.beside > 0; });
+  if (has_beside) {
+    text += ", with what its allocator keeps and what is outside of it: BESIDE what is in use";
+  }
+  text += ")\n";
   for (const SweepAxis& axis : sweep.axes) text += fmt::format("{:>9}", axis.key);
   // W, where it follows from what is swept.
   const bool shows_world = sweeps(sweep.axes, "replicas") && !sweeps(sweep.axes, "world");
   if (shows_world) text += fmt::format("{:>9}", "world");
   text += fmt::format("{:>11}{:>11}", "step", "peak");
   for (const MemoryKind kind : kinds) text += fmt::format("{:>17}", fsdp::name_of(kind));
+  if (has_beside) text += fmt::format("{:>17}", "BESIDE");
   text += "\n";
   for (const SweepPoint& point : sweep.points) {
     for (std::size_t i = 0; i < sweep.axes.size(); ++i) {
@@ -141,6 +148,7 @@ std::string sweep_text(const Sweep& sweep) {
     for (const MemoryKind kind : kinds) {
       text += fmt::format("{:>17}", show_memory(point.outcome.device[kind]));
     }
+    if (has_beside) text += fmt::format("{:>17}", show_memory(point.outcome.beside));
     if (sweep.memory && point.outcome.memory() > *sweep.memory) text += "  does not fit";
     text += "\n";
   }
@@ -165,6 +173,7 @@ std::string sweep_json(const Sweep& sweep) {
     entry["step_ps"] = point.outcome.step();
     add_time(entry, point.outcome.time);
     entry["device_bytes"] = point.outcome.memory();
+    entry["beside_bytes"] = point.outcome.beside;
     if (sweep.memory) entry["fits"] = point.outcome.memory() <= *sweep.memory;
     for (const MemoryKind kind : report::kStack) {
       entry["device_kinds"][std::string(lower_name_of(kind))] = point.outcome.device[kind];

@@ -251,7 +251,8 @@ TEST_CASE("a file of DeepSpeed's is estimated as DeepSpeed", "[estimator][deepsp
   const EstimatorConfig made =
       with_file(R"({"stage": 3, "stage3_prefetch_bucket_size": 1e6, "reduce_bucket_size": "auto",
                     "stage3_param_persistence_threshold": "auto", "max_live_parameters": 7,
-                    "sub_group_size": 5000, "stage3_max_reuse_distance": 0})");
+                    "sub_group_size": 5000, "stage3_max_reuse_distance": 0,
+                    "overlap_comm": true})");
   CHECK(made.framework == paper::Framework::deepspeed);
   CHECK(made.zero.prefetch_bucket == 1'000'000);
   CHECK(made.zero.reduce_bucket == 4096 * 4096);  // as Hugging Face's Trainer fills it in
@@ -259,7 +260,11 @@ TEST_CASE("a file of DeepSpeed's is estimated as DeepSpeed", "[estimator][deepsp
   CHECK(made.zero.live_limit == 7);
   CHECK(made.zero.sub_group == 5000);
   CHECK(made.zero.reuse_distance == 0);
-  for (const std::string& each : made.warnings) CHECK_THAT(each, !contains("has no effect here"));
+  for (const std::string& each : made.warnings) CHECK_THAT(each, !contains("has no effect"));
+  CHECK(made.zero.overlaps);
+  const EstimatorConfig wide = with_file(R"({"stage": 3, "reduce_bucket_size": 1e9})");
+  CHECK(wide.zero.reduce_bucket == 1'000'000'000);
+  for (const std::string& each : wide.warnings) CHECK_THAT(each, !contains("has no effect"));
   const Estimate estimate = make_estimate(made);
   CHECK_THAT(to_text(estimate, Detail::answer), contains("framework  deepspeed: DeepSpeed's ZeRO"));
   const Json json = Json::parse(to_json(estimate));

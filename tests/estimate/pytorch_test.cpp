@@ -5,6 +5,8 @@
 #include "estimate/modes.h"
 #include "paper/memory_formula.h"
 #include "plan/largest.h"
+#include "plan/plan.h"
+#include "plan/quantity.h"
 #include "support/catch.h"
 #include "train/program.h"
 
@@ -15,8 +17,10 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <sstream>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -147,11 +151,9 @@ TEST_CASE("the largest batch of PyTorch is that whose reserved bytes fit", "[est
                   "--training.seq_len=8192", "--training.mixed_precision_param=bfloat16",
                   "--training.activation_checkpoint=block"});
   choose_framework("pytorch", config);
-  plan::Evaluator evaluator(config.train.model, machine());
-  const plan::LargestBatch found = plan::largest_batch(
-      evaluator, memory_options(config), kCardBytes, [&](const paper::MemoryOptions& options) {
-        return needed_bytes(config.train.model, options);
-      });
+  const plan::Evaluator evaluator(config.train.model, machine(), needed_bytes);
+  const plan::LargestBatch found =
+      plan::largest_batch(evaluator, memory_options(config), kCardBytes);
   CHECK(found.batch == 3);
   config.train.training.local_batch_size = found.batch;
   const Estimate fits = make_estimate(config);
@@ -163,6 +165,77 @@ TEST_CASE("the largest batch of PyTorch is that whose reserved bytes fit", "[est
   CHECK_FALSE(over.answer.fits());
   REQUIRE(over.answer.remedy);
   CHECK_THAT(over.answer.remedy->options, contains("--training.local_batch_size 2"));
+}
+
+TEST_CASE("a sweep and a plan of PyTorch compare with --memory what an estimate needs",
+          "[estimator][pytorch]") {
+  for (const auto& [batch, micro_steps, shards] : {std::tuple{1, 1, 8}, {2, 1, 8}, {1, 7, 4}}) {
+    const EstimatorConfig config = [&, batch = batch, micro_steps = micro_steps, shards = shards] {
+      EstimatorConfig made =
+          configured({"--model.preset=llama3_8b", "--model.num_hidden_layers=5",
+                      "--parallel.strategy=fsdp", "--parallel.ranks=8", "--training.seq_len=4096",
+                      "--training.mixed_precision_param=bfloat16",
+                      fmt::format("--parallel.data_parallel_replicate_degree={}", 8 / shards),
+                      fmt::format("--training.local_batch_size={}", batch),
+                      fmt::format("--training.global_batch_size={}", 8 * batch * micro_steps)});
+      choose_framework("pytorch", made);
+      return made;
+    }();
+    plan::Evaluator evaluator(config.train.model, machine(), needed_bytes);
+    const plan::Outcome outcome = evaluator.evaluate(memory_options(config));
+    const Answer answer = make_estimate(config).answer;
+    CHECK(outcome.memory() == answer.needed());
+    CHECK(outcome.device.total() == answer.active);
+    plan::PlanRequest request{.base = memory_options(config),
+                              .memory = answer.needed(),
+                              .ranks = {8},
+                              .global_batch = config.train.training.global_batch_size};
+    const plan::Plan plan = plan::make_plan(evaluator, request);
+    REQUIRE(plan.is_feasible());
+    for (const std::size_t index : plan.front) {
+      const plan::Outcome& each = plan.outcomes[index];
+      CHECK(each.memory() == needed_bytes(config.train.model, each.options));
+      CHECK(each.beside > paper::kOutsideBytes);
+    }
+    request.memory = 1;
+    const plan::Plan none = plan::make_plan(evaluator, request);
+    CHECK_FALSE(none.is_feasible());
+    CHECK(none.smallest().beside > paper::kOutsideBytes);
+  }
+}
+
+TEST_CASE("with what the answer says to change, a training of PyTorch fits",
+          "[estimator][pytorch]") {
+  int remedies = 0;
+  for (const int batch : {1, 2, 3}) {
+    for (const char* memory : {"79.1GiB", "50GiB", "60GiB"}) {
+      Words words = {"--model.preset=llama3_8b",
+                     "--parallel.strategy=fsdp",
+                     "--parallel.ranks=8",
+                     "--training.seq_len=8192",
+                     "--training.mixed_precision_param=bfloat16",
+                     fmt::format("--training.local_batch_size={}", batch)};
+      const auto answer_with = [&](const Words& all) {
+        EstimatorConfig config = configured(all);
+        choose_framework("pytorch", config);
+        config.memory = static_cast<std::size_t>(plan::parse_bytes("--memory", memory));
+        return make_estimate(config).answer;
+      };
+      const Answer answer = answer_with(words);
+      if (!answer.remedy) continue;
+      ++remedies;
+      std::istringstream options(answer.remedy->options);
+      for (std::string option, value; options >> option >> value;) {
+        words.push_back(option + "=" + value);
+      }
+      const Answer changed = answer_with(words);
+      CAPTURE(batch, memory, answer.remedy->options);
+      CHECK(changed.fits());
+      CHECK(changed.active == answer.remedy->peak);
+      CHECK(changed.reserved == answer.remedy->reserved);
+    }
+  }
+  CHECK(remedies > 3);
 }
 
 // The tracker's names of our columns, in our order.

@@ -162,9 +162,10 @@ class Reader {
           "to fit     no change or pair of changes is enough that leaves the training as it is");
     }
     const Json& remedy = answer.at("remedy");
-    text_.line("to fit     {}{} (peak then {})",
+    text_.line("to fit     {}{} (peak then {} active, {} reserved)",
                {words(json_.at("config").at("command")), words(remedy.at("options")),
-                in_own_unit(remedy.at("peak").get<std::int64_t>())});
+                in_own_unit(remedy.at("peak").get<std::int64_t>()),
+                in_own_unit(remedy.at("reserved").get<std::int64_t>())});
   }
 
   static std::vector<std::string> sorted_kinds(const Json& held) {

@@ -57,7 +57,7 @@ TEST_CASE("Peaks of device and host are those of the ranks that hold most of eac
         MemoryOptions options{.recipe = {.strategy = strategy, .ranks = ranks}};
         options.recipe.precision.param_dtype = DType::bfloat16;
         options.recipe.sharding.offload = {.grads = grads, .optimizer = true};
-        const plan::Outcome outcome = Evaluator(kNano, {}).without_time(options);
+        const plan::Outcome outcome = Evaluator(kNano, {}).in_use(options);
         const auto of = [&](paper::MemorySpace space) {
           return paper::bound_bytes_by_rank(kNano, options, 2, space);
         };

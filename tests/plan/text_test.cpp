@@ -135,7 +135,7 @@ void check_numbers(const Json& json, const plan::Outcome& outcome, const CostMod
   CHECK(json.at("device_bytes") == device.total());
   if (json.contains("host_bytes")) {  // a sweep does not tell them
     const std::int64_t host =
-        MemoryFormula(kNano, options, paper::MemorySpace::host).peak(2).total();
+        std::ranges::max(paper::bound_bytes_by_rank(kNano, options, 2, paper::MemorySpace::host));
     CHECK(json.at("host_bytes") == (options.recipe.sharding.offload.is_on() ? host : 0));
   }
   CHECK(json.at("device_kinds").size() == kMemoryKinds);
