@@ -153,7 +153,11 @@ bool read_architecture(const Fields& file) {
   const bool is_mistral = type != nullptr
                               ? *type == "mistral"
                               : classes != nullptr && *classes == json{"MistralForCausalLM"};
-  file.only("model_type", is_mistral ? "mistral" : "llama");
+  if (type != nullptr && !is_mistral && *type != "llama") {
+    file.refuse_value("model_type",
+                      "but only \"llama\" and \"mistral\" are supported; use another model, or "
+                      "estimate a Llama of its sizes, given as model.hidden_size and so on");
+  }
   const bool is_old = classes != nullptr && *classes == json{"LLaMAForCausalLM"};
   if (!is_old) {
     file.only("architectures", json{is_mistral ? "MistralForCausalLM" : "LlamaForCausalLM"});

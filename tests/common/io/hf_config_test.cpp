@@ -74,7 +74,8 @@ TEST_CASE("a key of config.json that is not known is refused", "[hf]") {
 
 TEST_CASE("a key of config.json with another value than the one allowed is refused", "[hf]") {
   check_refused({
-      {{{"model_type", "qwen2"}}, {"\"model_type\" is \"qwen2\"", "only \"llama\" is supp"}},
+      {{{"model_type", "qwen2"}},
+       {"\"model_type\" is \"qwen2\"", "only \"llama\" and \"mistral\" are supp"}},
       {{{"model_type", "mistral"}}, {"[\"LlamaForCausalLM\"]", "[\"MistralForCausalLM\"] is supp"}},
       {{{"architectures", {"MistralForCausalLM"}}}, {"only [\"LlamaForCausalLM\"] is supp"}},
       {{{"architectures", {"LlamaModel"}}}, {"[\"LlamaModel\"]", "[\"LlamaForCausalLM\"] is supp"}},
