@@ -50,6 +50,9 @@ struct Key {
 /// One of our keys, which there must be.
 const Key& key_named(const std::vector<Key>& keys, const std::string& name);
 
+/// For a text that is not what it should be. @throws InputError if it is YAML.
+void refuse_yaml(const std::string& text, const std::string& file);
+
 /// The origin of a setting that stands in no file.
 inline constexpr const char* kCommandLine = "command line";
 

@@ -28,6 +28,7 @@ toml::table parse(const std::string& text, const std::string& file) {
   try {
     return toml::parse(text, file);
   } catch (const toml::parse_error& error) {
+    refuse_yaml(text, file);
     const std::uint32_t number = error.source().begin.line;
     std::istringstream lines(text);
     std::string line;
@@ -44,6 +45,24 @@ std::string shortest(double value) {
 }
 
 }  // namespace
+
+// No TOML and no JSON begins with such a line: "name:" or "name: value".
+void refuse_yaml(const std::string& text, const std::string& file) {
+  std::istringstream lines(text);
+  std::string line;
+  do {
+    if (!std::getline(lines, line)) return;
+  } while (line.find_first_not_of(" \r") == std::string::npos || line.starts_with('#') ||
+           line.starts_with("---"));
+  const std::size_t colon = line.find_first_not_of("abcdefghijklmnopqrstuvwxyz_0123456789");
+  if (colon == std::string::npos || colon == 0 || line[colon] != ':') return;
+  if (colon + 1 < line.size() && line[colon + 1] != ' ' && line[colon + 1] != '\r') return;
+  throw InputError(file +
+                   ": is YAML, such as accelerate writes, and none is read; give the JSON that it "
+                   "names as deepspeed_config_file with --deepspeed, or say the same by "
+                   "parallel.strategy (fsdp), parallel.ranks (its num_processes) and "
+                   "training.mixed_precision_param (bfloat16)");
+}
 
 std::vector<Setting> settings_of_file(const std::filesystem::path& file,
                                       const std::vector<Key>& keys) {

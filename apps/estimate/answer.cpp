@@ -4,6 +4,7 @@
 #include "estimate/explanations.h"
 #include "estimate/text_table.h"
 #include "paper/memory_formula.h"
+#include "plan/choices.h"
 #include "report/palette.h"
 
 #include <fmt/format.h>
@@ -71,6 +72,11 @@ std::string remedy_line(const Answer& answer, const EstimatorConfig& config) {
 
 }  // namespace
 
+std::string training_of(const EstimatorConfig& config) {
+  return fmt::format("{}, sequences of {} tokens: {}", config.train.model_name(),
+                     config.train.sequence_length(), plan::describe(memory_options(config)));
+}
+
 Answer answer_of(const EstimatorConfig& config, const EstimateRun& run) {
   Answer answer;
   answer.active = run.allocator.peak_active;
@@ -103,7 +109,8 @@ std::string to_text(const Answer& answer, const Estimate& estimate) {
       {"memory", memory_line(answer)},
       {"verdict", verdict(answer)},
       {"reached", reached(estimate)},
-      {"to fit", remedy_line(answer, config)}};
+      {"to fit", remedy_line(answer, config)},
+      {"training", training_of(config)}};
   for (const auto& [name, line] : lines) text += fmt::format("{:<11}{}\n", name, line);
   return text;
 }

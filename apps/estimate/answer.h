@@ -32,10 +32,13 @@ struct Answer {
   }
 };
 
+/// "llama3_8b, sequences of 2048 tokens: fsdp over 8 ranks, reshard always, …"
+std::string training_of(const EstimatorConfig& config);
+
 /// @param run of the same configuration
 Answer answer_of(const EstimatorConfig& config, const EstimateRun& run);
 
-/// Six lines.
+/// Seven lines.
 std::string to_text(const Answer& answer, const Estimate& estimate);
 
 }  // namespace fsdp::estimate

@@ -127,7 +127,7 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
                    "side");
   options.add_text("--measured", line.measured,
                    "of a real run, such as 52.3GiB: say what could hide the difference");
-  options.add_flag("--brief", line.is_brief, "print the answer alone, its first six lines");
+  options.add_flag("--brief", line.is_brief, "print the answer alone, the first seven lines");
   options.add_text("--memory", line.memory,
                    "of a device, such as 80GB: exit code 1 if it is not enough");
   options.add_text("--margin", line.margin, "of what is needed, to be left: 15%");

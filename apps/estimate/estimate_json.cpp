@@ -82,11 +82,11 @@ Json config_json(const EstimatorConfig& config) {
   return json;
 }
 
-Json answer_json(const Answer& answer) {
-  Json json = {{"active", answer.active},     {"reserved", answer.reserved},
-               {"outside", answer.outside},   {"memory", answer.memory},
-               {"is_given", answer.is_given}, {"margin", answer.margin},
-               {"fits", answer.fits()}};
+Json answer_json(const Answer& answer, const EstimatorConfig& config) {
+  Json json = {{"training", training_of(config)}, {"active", answer.active},
+               {"reserved", answer.reserved},     {"outside", answer.outside},
+               {"memory", answer.memory},         {"is_given", answer.is_given},
+               {"margin", answer.margin},         {"fits", answer.fits()}};
   if (answer.remedy) {
     json["remedy"] = {{"options", answer.remedy->options},
                       {"peak", answer.remedy->peak},
@@ -116,7 +116,7 @@ std::string to_json(const Estimate& estimate) {
   json["version"] = program::version();
   json["framework"] = paper::name_of(estimate.config.framework);
   json["framework_is"] = paper::meaning_of(estimate.config.framework);
-  json["answer"] = answer_json(estimate.answer);
+  json["answer"] = answer_json(estimate.answer, estimate.config);
   json["config"] = config_json(estimate.config);
   json["parameters"] = run.parameters;
   json["order"] = Json::array();

@@ -266,7 +266,11 @@ TEST_CASE("a file of DeepSpeed's is estimated as DeepSpeed", "[estimator][deepsp
   CHECK(wide.zero.reduce_bucket == 1'000'000'000);
   for (const std::string& each : wide.warnings) CHECK_THAT(each, !contains("has no effect"));
   const Estimate estimate = make_estimate(made);
-  CHECK_THAT(to_text(estimate, Detail::answer), contains("framework  deepspeed: DeepSpeed's ZeRO"));
+  const std::string answer = to_text(estimate, Detail::answer);
+  CHECK_THAT(answer, contains("framework  deepspeed: DeepSpeed's ZeRO"));
+  CHECK_THAT(answer,
+             contains("\ntraining   llama3_8b, sequences of 4096 tokens: fsdp over 8 ranks"));
+  CHECK(std::ranges::count(answer, '\n') == 7);
   const Json json = Json::parse(to_json(estimate));
   CHECK(json.at("version") == std::string(program::version()));
   CHECK(json.at("framework") == "deepspeed");

@@ -113,6 +113,7 @@ class Reader {
     verdict(answer, nbytes("memory") - nbytes("reserved") - nbytes("outside"), nbytes("memory"));
     reached();
     remedy(answer);
+    text_.line("training   {}", {words(answer.at("training"))});
   }
 
   void verdict(const Json& answer, std::int64_t left, std::int64_t memory) {

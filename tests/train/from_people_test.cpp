@@ -222,6 +222,13 @@ TEST_CASE("a file of another kind is named with the option that it belongs to", 
   std::ofstream(other) << "\n  {\"zero_optimization\": {}}";
   CHECK_THAT(refused(other, {}), contains("other.json: is JSON, not TOML; give a DeepSpeed "
                                           "configuration with --deepspeed"));
+  std::ofstream(other) << "# made by accelerate\ncompute_environment: LOCAL_MACHINE\nfsdp_config:\n"
+                          "  fsdp_version: 2\nnum_processes: 8\n";
+  for (const std::string& message : {refused(other, {}), refused({}, other)}) {
+    CHECK_THAT(message,
+               contains("other.json: is YAML, such as accelerate writes, and none is read; "
+                        "give the JSON that it names as deepspeed_config_file"));
+  }
   CHECK_THAT(
       refused({}, {}, {"llama.toml"}),
       contains("command line: llama.toml: is no option; give a file of ours or of torchtitan "

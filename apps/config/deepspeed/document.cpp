@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "base/printable.h"
+#include "config/keys.h"
 #include "io/file_io.h"
 #include "io/json_file.h"
 
@@ -67,6 +68,7 @@ Json parse(const std::string& text, const std::string& file, std::map<std::strin
     return io::parse_ordered_json(text, on_key);
   } catch (const io::JsonError& error) {
     if (error.byte == std::string::npos) refuse(file, error.line, error.what());
+    refuse_yaml(text, file);
     const auto at = text.begin() + std::ssize(text.substr(0, error.byte));
     const auto begin = std::find(std::make_reverse_iterator(at), text.rend(), '\n').base();
     const auto number = static_cast<int>(std::count(text.begin(), at, '\n')) + 1;
