@@ -81,6 +81,7 @@ paper::MemoryOptions memory_options(const EstimatorConfig& config) {
   options.framework = config.framework;
   options.habits = config.habits;
   options.zero = config.zero;
+  options.zero.keeps_shards = !config.train.deepspeed.keeps_shards.empty();
   return options;
 }
 

@@ -98,6 +98,10 @@ void choose_framework(const std::string& framework, EstimatorConfig& config) {
     refuse_float8(config);
     switch_off_compiling(config);
   }
+  const std::string& keeps_shards = config.train.deepspeed.keeps_shards;
+  if (config.framework != paper::Framework::deepspeed && !keeps_shards.empty()) {
+    throw InputError(keeps_shards);
+  }
   if (config.framework == paper::Framework::unshard) return;
   config.habits = paper::habits_of(config.framework);
   config.habits.frees_head = config.train.titan.reshards_always;

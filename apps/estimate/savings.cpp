@@ -154,6 +154,7 @@ std::vector<Change> changes_of(const EstimatorConfig& config) {
              "shards, gradients and state are in the host's memory", [](TrainConfig& changed) {
                changed.recipe.sharding.offload.params = changed.recipe.sharding.offload.grads =
                    true;
+               changed.deepspeed.keeps_shards.clear();
              });
   }
   const bool moves_sums = recipe.strategy == Strategy::zero2;

@@ -54,8 +54,11 @@ ZeroNeeds zero2_needs(std::int64_t numel, const ZeroCards& cards, bool offloads)
 }
 
 ZeroNeeds zero3_needs(std::int64_t numel, std::int64_t largest, const ZeroCards& cards,
-                      bool offloads) {
+                      bool offloads, bool keeps_shards) {
   const std::int64_t all = std::int64_t{cards.per_node} * cards.nodes, layer = 4 * largest;
+  if (offloads && keeps_shards) {
+    return {layer + 2 * numel / all, on_host(static_cast<double>(numel) * 16 / cards.nodes)};
+  }
   if (offloads) return {layer, on_host(static_cast<double>(numel) * 18 / cards.nodes)};
   return {layer + 18 * numel / all, on_host(static_cast<double>(layer) * cards.per_node)};
 }
@@ -85,8 +88,11 @@ std::vector<StatesLine> states_lines(const EstimatorConfig& config, const Estima
     add(zero2_needs(numel, cards, offloads), offloads ? "2 N" : "2 N + 18 N / W");
   }
   if (stage == 3) {
-    add(zero3_needs(numel, largest, cards, offloads),
-        offloads ? "4 x the largest layer" : "4 x the largest layer + 18 N / W");
+    const bool keeps_shards = !config.train.deepspeed.keeps_shards.empty();
+    add(zero3_needs(numel, largest, cards, offloads, keeps_shards),
+        !offloads      ? "4 x the largest layer + 18 N / W"
+        : keeps_shards ? "4 x the largest layer + 2 N / W"
+                       : "4 x the largest layer");
   }
   const IterationMemory& last = run.iterations.back();
   const auto step = std::ranges::find(last.phases, "optimizer", &PhaseMemory::name);

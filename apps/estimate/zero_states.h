@@ -29,8 +29,9 @@ struct ZeroCards {
 ZeroNeeds zero2_needs(std::int64_t numel, const ZeroCards& cards, bool offloads);
 /// estimate_zero3_model_states_mem_needs() likewise; offload moves optimizer and parameters.
 /// @param largest elements of the largest layer
+/// @param keeps_shards offload moves the optimizer alone
 ZeroNeeds zero3_needs(std::int64_t numel, std::int64_t largest, const ZeroCards& cards,
-                      bool offloads);
+                      bool offloads, bool keeps_shards = false);
 
 /// The paper, DeepSpeed's estimator and the walk beside each other, of --framework deepspeed; else
 /// empty.

@@ -20,6 +20,9 @@ struct ZeroHabits {
   std::int64_t sub_group = 1'000'000'000;        ///< sub_group_size
   bool gathers_apart = false;                    ///< stage3_allgather_sequential
   bool overlaps = false;                         ///< overlap_comm, of stages 1 and 2
+  /// Stage 3: what is offloaded (Recipe::sharding.offload) is the optimizer with its masters, and
+  /// not the parameters that are gathered.
+  bool keeps_shards = false;
 };
 
 }  // namespace fsdp::paper

@@ -27,7 +27,7 @@ class ZeroShards final : public ZeroWalk {
       parameters.push_back({.numel = part.numel,
                             .nbytes = is_alone ? 0 : formats_.param * part.numel,
                             .gathered = is_alone ? 0 : formats_.param * shard * recipe_.ranks,
-                            .shard = is_offloaded() ? formats_.param * shard : 0,
+                            .shard = shards() == MemorySpace::host ? formats_.param * shard : 0,
                             .is_persistent = is_persistent});
     }
     live_.emplace(std::move(parameters), uses(segments), habits_, books_);
@@ -37,7 +37,8 @@ class ZeroShards final : public ZeroWalk {
   bool follows_forward() const override { return true; }
   void hold_parameters() override {
     books_.set_owner(kWholeModel);
-    books_.hold(MemoryKind::sharded_param, (formats_.param + kFloatBytes) * stepped_, steps());
+    books_.hold(MemoryKind::sharded_param, formats_.param * stepped_, shards());
+    books_.hold(MemoryKind::sharded_param, kFloatBytes * stepped_, steps());
     books_.hold(MemoryKind::sharded_grad, formats_.sum * stepped_, steps());
     if (recipe_.ranks > 1) {
       books_.hold(MemoryKind::unsharded_param, formats_.param * persistent_);
@@ -69,6 +70,8 @@ class ZeroShards final : public ZeroWalk {
   std::int64_t shard_of(std::int64_t numel) const {
     return (numel + recipe_.ranks - 1) / recipe_.ranks;
   }
+  /// Where the parameters are that are gathered.
+  MemorySpace shards() const { return habits_.keeps_shards ? MemorySpace::device : steps(); }
   /// In the format in which gradients travel.
   std::int64_t buffer() const {
     return recipe_.zero.contiguous_gradients ? formats_.sum * habits_.reduce_bucket : 0;

@@ -76,7 +76,8 @@ std::string describe(const MemoryOptions& options) {
                         options.recipe.sharding.prefetch_depth);
   }
   if (options.recipe.sharding.offload.is_on()) {
-    text += ", offload " + value_of(Choice::offload, options);
+    text += ", offload " +
+            (options.zero.keeps_shards ? "optimizer" : value_of(Choice::offload, options));
   }
   text += fmt::format(", {}, {} x {} sequence{} per rank", precision_of(options.recipe.precision),
                       options.recipe.micro_steps, options.batch, options.batch == 1 ? "" : "s");

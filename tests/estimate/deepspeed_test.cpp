@@ -201,22 +201,25 @@ TEST_CASE("DeepSpeed's own estimators say the same here", "[estimator][deepspeed
   const std::int64_t n = 8'030'261'248, largest = std::int64_t{128'256} * 4096;
   const struct {
     ZeroCards cards;
-    ZeroNeeds zero2, zero2_offload, zero3, zero3_offload;
+    ZeroNeeds zero2, zero2_offload, zero3, zero3_offload, zero3_optimizer;
   } told[] = {{{8, 1},
                {34'128'610'304, 385'452'539'904},
                {16'060'522'496, 385'452'539'904},
                {20'169'434'112, 25'216'155'648},
-               {2'101'346'304, 216'817'053'696}},
+               {2'101'346'304, 216'817'053'696},
+               {4'108'911'616, 192'726'269'952}},
               {{8, 4},
                {20'577'544'448, 385'452'539'904},
                {16'060'522'496, 1'541'810'159'616},
                {6'618'368'256, 25'216'155'648},
-               {2'101'346'304, 54'204'263'424}},
+               {2'101'346'304, 54'204'263'424},
+               {2'603'237'632, 48'181'567'488}},
               {{1, 1},
                {160'605'224'960, 48'181'567'488},
                {16'060'522'496, 192'726'269'952},
                {146'646'048'768, 3'152'019'456},
-               {2'101'346'304, 216'817'053'696}}};
+               {2'101'346'304, 216'817'053'696},
+               {18'161'868'800, 192'726'269'952}}};
   const auto check = [](const ZeroNeeds& ours, const ZeroNeeds& theirs) {
     CHECK(ours.device == theirs.device);
     CHECK(ours.host == theirs.host);
@@ -226,6 +229,7 @@ TEST_CASE("DeepSpeed's own estimators say the same here", "[estimator][deepspeed
     check(zero2_needs(n, each.cards, true), each.zero2_offload);
     check(zero3_needs(n, largest, each.cards, false), each.zero3);
     check(zero3_needs(n, largest, each.cards, true), each.zero3_offload);
+    check(zero3_needs(n, largest, each.cards, true, true), each.zero3_optimizer);
   }
 }
 
@@ -335,6 +339,28 @@ TEST_CASE("each key of ZeRO changes the bytes that it names", "[estimator][deeps
       of(R"({"stage": 3, "offload_param": {"device": "cpu"}, )" + cpu + "}");
   CHECK(offloaded[K::optimizer] == 0);
   CHECK(offloaded[K::sharded_param] == 0);
+  // The optimizer alone: what is gathered stays on the device, and is not copied there first.
+  const EstimatorConfig alone = with_file(R"({"stage": 3, )" + cpu + "}");
+  const EstimateRun run = make_estimate(alone).run;
+  const Breakdown device = highest_of(alone), host = run.iterations.back().host_peak;
+  const std::int64_t n = 8'030'261'248 / 8;  // no padding: 8 divides all
+  CHECK(device[K::optimizer] == 0);
+  CHECK(device[K::sharded_param] == 2 * n);
+  CHECK(device[K::sharded_grad] == 0);
+  CHECK(host[K::sharded_param] == 4 * n);
+  CHECK(host[K::optimizer] == 8 * n);
+  CHECK(device.total() - offloaded.total() > n);
+  CHECK_THAT(to_text(make_estimate(alone), Detail::all_modules),
+             contains("4 x the largest layer + 2 N / W"));
+  CHECK_THAT(to_text(make_estimate(alone), Detail::answer),
+             contains("offload optimizer, bfloat16"));
+  // Of our engine, shards are masters.
+  for (const char* other : {"unshard", "pytorch"}) {
+    CHECK_THAT(
+        message_of<InputError>([&] { with_file(R"({"stage": 3, )" + cpu + "}", {}, other); }),
+        contains("zero_optimization.offload_optimizer.device: is \"cpu\", but offload_param "
+                 "is not: shards of parameters are the optimizer's masters here"));
+  }
 }
 
 TEST_CASE("what is not known of DeepSpeed is refused by name", "[estimator][deepspeed]") {

@@ -141,9 +141,8 @@ void check_kind(const Document& document) {
                  "file, or leave --deepspeed out"));
 }
 
-DeepSpeedKeys said_in(const Document& document) {
+void add_said(const Document& document, DeepSpeedKeys& said) {
   static const std::string section = "zero_optimization.", stage3 = "stage3_";
-  DeepSpeedKeys said;
   said.is_file = true;
   for (const Entry& entry : document.entries()) {
     if (!entry.path.starts_with(section)) continue;
@@ -151,7 +150,6 @@ DeepSpeedKeys said_in(const Document& document) {
     if (key.starts_with(stage3)) key = key.substr(stage3.size());
     said.zero[key] = {entry.text(), entry.origin()};
   }
-  return said;
 }
 
 // The same, as part of a report.
@@ -223,7 +221,7 @@ DeepSpeedSettings settings_of_deepspeed(const std::filesystem::path& file,
     report.collect([&] { part(t); });
   }
   DeepSpeedSettings settings = t.take();
-  settings.said = said_in(document);
+  add_said(document, settings.said);
   for (std::size_t i = first; i < report.accounts.size(); ++i) {
     foreign::Account& each = report.accounts[i];
     const std::string place = each.place + ": " + printable(each.path);

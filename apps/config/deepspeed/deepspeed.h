@@ -25,6 +25,9 @@ struct DeepSpeedKeys {
   bool is_file = false;
   /// Of the section zero_optimization by key, without the prefix stage3_.
   std::map<std::string, Said> zero;
+  /// In stage 3 the optimizer is offloaded, and parameters are not: the message of an engine that
+  /// cannot do so, as ours. Empty: both are, or neither.
+  std::string keeps_shards;
 };
 
 /// What a DeepSpeed configuration asks for, in our keys.

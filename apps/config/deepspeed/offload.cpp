@@ -64,17 +64,23 @@ void read_owned(Translation& t, const Moved& moved, const Entry& stage) {
                                  "memory of the host");
 }
 
-// ZeRO-3.
+// ZeRO-3. DeepSpeed has masters beside the shards of parameters, and can move them alone.
 void read_sharded(Translation& t, const Moved& moved) {
-  if (moved.optimizer == nullptr || moved.param == nullptr) {
-    moved.first().refuse(fmt::format(
+  const bool moves_both = moved.optimizer != nullptr && moved.param != nullptr;
+  if (!moves_both) {
+    const std::string why = fmt::format(
         "is {}, but {} is not: shards of parameters are the optimizer's masters here, and move "
         "together with its state; use \"cpu\" for both or neither, or decide with --{}",
         moved.first().shown(), moved.optimizer == nullptr ? "offload_optimizer" : "offload_param",
-        kParams));
+        kParams);
+    if (moved.optimizer == nullptr || !t.is_modeled()) moved.first().refuse(why);
+    t.keep_shards(moved.optimizer->origin() + ": " + why);
   }
   t.give(kParams, "true", *moved.optimizer);
-  t.note(*moved.param, "parameters, masters and optimizer state are in the memory of the host");
+  t.note(moves_both ? *moved.param : *moved.optimizer,
+         moves_both ? "parameters, masters and optimizer state are in the memory of the host"
+                    : "masters, their gradients and optimizer state are in the memory of the host, "
+                      "and the parameters that are gathered on the device");
 }
 
 }  // namespace

@@ -24,7 +24,8 @@ Row extra(const char* section, const char* why) {
 
 constexpr const char* kOffloadOptimizer =
     "stage 1: `parallel.offload_optimizer`; 2: and `parallel.offload_grads`; 3: with "
-    "`offload_param`, `parallel.offload_params`; on a CPU a note";
+    "`offload_param`, `parallel.offload_params`, and alone in an estimate of DeepSpeed; on a CPU a "
+    "note";
 constexpr const char* kOffloadParam =
     "stage 3: with `offload_optimizer`, `parallel.offload_params`; on a CPU a note";
 constexpr const char* kOffloadDetail = "it says how to offload, and not what";

@@ -28,6 +28,8 @@ class Translation {
   const Setting* other(const std::string& key) const;
   /// Whether ranks compute beside a host with a memory of its own, as cards do.
   bool has_host() const;
+  /// For an estimate, which may be of DeepSpeed's engine.
+  bool is_modeled() const { return is_modeled_; }
 
   /// The file says so.
   void give(const std::string& key, const std::string& value, const Entry& entry);
@@ -35,6 +37,8 @@ class Translation {
   void give(const std::string& key, const Entry& entry);
   /// DeepSpeed does so if the file is silent on `path`.
   void imply(const std::string& key, const std::string& value, const std::string& path);
+  /// See DeepSpeedKeys::keeps_shards.
+  void keep_shards(std::string message) { result_.said.keeps_shards = std::move(message); }
   /// For the user: that it changes nothing here, and why.
   void remark(const Entry& entry, const std::string& why);
   /// For the user: what it does here.
