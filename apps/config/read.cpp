@@ -46,17 +46,31 @@ std::string shortest(double value) {
 
 }  // namespace
 
-// No TOML and no JSON begins with such a line: "name:" or "name: value".
+namespace {
+
+// "name:" or "name: value".
+bool is_yaml_pair(const std::string& line) {
+  const std::size_t colon = line.find_first_not_of("abcdefghijklmnopqrstuvwxyz_0123456789");
+  if (colon == std::string::npos || colon == 0 || line[colon] != ':') return false;
+  return colon + 1 == line.size() || line[colon + 1] == ' ' || line[colon + 1] == '\r';
+}
+
+}  // namespace
+
+// In accelerate's files, all lines that are not indented are pairs. A slip elsewhere is one.
 void refuse_yaml(const std::string& text, const std::string& file) {
   std::istringstream lines(text);
-  std::string line;
-  do {
-    if (!std::getline(lines, line)) return;
-  } while (line.find_first_not_of(" \r") == std::string::npos || line.starts_with('#') ||
-           line.starts_with("---"));
-  const std::size_t colon = line.find_first_not_of("abcdefghijklmnopqrstuvwxyz_0123456789");
-  if (colon == std::string::npos || colon == 0 || line[colon] != ':') return;
-  if (colon + 1 < line.size() && line[colon + 1] != ' ' && line[colon + 1] != '\r') return;
+  int pairs = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const bool is_blank = line.find_first_not_of(" \t\r") == std::string::npos;
+    if (is_blank || line.starts_with('#') || line.starts_with("---") || line.starts_with(' ') ||
+        line.starts_with("- ")) {
+      continue;
+    }
+    if (!is_yaml_pair(line)) return;
+    ++pairs;
+  }
+  if (pairs < 2) return;
   throw InputError(file +
                    ": is YAML, such as accelerate writes, and none is read; give the JSON that it "
                    "names as deepspeed_config_file with --deepspeed, or say the same by "

@@ -64,7 +64,14 @@ Outcome Evaluator::in_use(MemoryOptions options) const {
 }
 
 void Evaluator::add_beside(Outcome& outcome) const {
-  if (needed_) outcome.beside = needed_(model_, outcome.options) - outcome.device.total();
+  if (!knows_beside()) return;
+  std::int64_t needed = needed_(model_, outcome.options);
+  if (outcome.options.rank != 0) {
+    MemoryOptions of_first = outcome.options;
+    of_first.rank = 0;
+    needed = std::max(needed, needed_(model_, of_first));
+  }
+  outcome.beside = needed - outcome.device.total();
 }
 
 void Evaluator::add_time(Outcome& outcome) {

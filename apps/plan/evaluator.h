@@ -49,7 +49,10 @@ class Evaluator {
   Outcome evaluate(const paper::MemoryOptions& options);
   /// Only what is in use; `time` and `beside` are zero. Threads may call it at once.
   Outcome in_use(paper::MemoryOptions options) const;
-  /// Takes longer than in_use(). Threads may call it at once.
+  /// Whether more is taken than what is in use.
+  bool knows_beside() const { return needed_ != nullptr; }
+  /// Takes longer than in_use(). Of ZeRO-1 and ZeRO-2, also rank 0 is asked, whose estimate is the
+  /// usual one. Threads may call it at once.
   void add_beside(Outcome& outcome) const;
   void add_time(Outcome& outcome);
   /// The peak of the device alone.

@@ -35,7 +35,10 @@ LargestBatch largest_batch(const Evaluator& evaluator, MemoryOptions options, st
     const std::int64_t middle = fits + (over - fits) / 2;
     (bytes_of(middle) <= memory ? fits : over) = middle;
   }
-  return {fits, bytes_of(fits), bytes_of(over)};
+  for (std::int64_t more = over + 1; evaluator.knows_beside() && more <= over + 8; ++more) {
+    if (bytes_of(more) <= memory) fits = more;
+  }
+  return {fits, bytes_of(fits), bytes_of(fits + 1)};
 }
 
 std::string largest_text(const LargestBatch& found, const MemoryOptions& options,

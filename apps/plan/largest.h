@@ -16,7 +16,8 @@ struct LargestBatch {
   std::int64_t over = 0;    ///< with one sequence more
 };
 
-/// By bisection over what a training takes, which only grows with B.
+/// By bisection over what a training takes, which grows with B but for what an allocator keeps: so
+/// some batches beyond the first that does not fit are tried too.
 /// @param memory bytes of a device
 /// @throws InputError if a billion sequences fit.
 LargestBatch largest_batch(const Evaluator& evaluator, paper::MemoryOptions options,

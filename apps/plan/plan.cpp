@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <iterator>
 #include <map>
+#include <numeric>
 #include <thread>
 #include <tuple>
 #include <utility>
@@ -91,6 +92,37 @@ void check_work(const std::vector<MemoryOptions>& all) {
       all.size(), micro_batches, kMostMicroBatches));
 }
 
+/// What lies beside a peak is found by a slower walk, of three micro-steps at most.
+void check_slow_work(const std::vector<std::size_t>& chosen, const std::vector<Outcome>& outcomes,
+                     const nn::TransformerConfig& model) {
+  constexpr std::int64_t kMostBlocks = 600'000;  // half a minute on two cores
+  std::int64_t blocks = 0;
+  for (const std::size_t i : chosen) {
+    blocks += model.num_hidden_layers * std::min(outcomes[i].options.recipe.micro_steps, 3);
+  }
+  if (blocks <= kMostBlocks) return;
+  throw InputError(fmt::format(
+      "--ranks: {} configurations may fit, and walking through their {} blocks as this framework "
+      "does takes too long, at most {} are allowed; give a narrower range of --ranks, or a smaller "
+      "--global-batch",
+      chosen.size(), blocks, kMostBlocks));
+}
+
+/// Of what lies beside the peaks, as much as must be known to find the least that is needed.
+std::size_t find_least(std::vector<Outcome>& outcomes, const Evaluator& evaluator) {
+  std::vector<std::size_t> order(outcomes.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, {}, [&](std::size_t i) { return outcomes[i].device.total(); });
+  std::size_t least = order.front();
+  evaluator.add_beside(outcomes[least]);
+  for (const std::size_t i : order) {
+    if (outcomes[i].device.total() >= outcomes[least].memory()) break;
+    if (i != least) evaluator.add_beside(outcomes[i]);
+    if (outcomes[i].memory() < outcomes[least].memory()) least = i;
+  }
+  return least;
+}
+
 std::vector<Alternative> alternatives_of(const Plan& plan) {
   const MemoryOptions& best = plan.best().options;
   std::vector<Alternative> all;
@@ -123,6 +155,7 @@ std::vector<MemoryOptions> candidates(const PlanRequest& request) {
     for (std::int64_t batch = 1; batch <= share; batch *= 2) {
       if (share % batch != 0) continue;
       MemoryOptions options = request.base;
+      options.zero.keeps_shards = false;  // offload is a choice of the plan
       options.recipe.ranks = static_cast<int>(ranks);
       options.batch = batch;
       options.recipe.micro_steps = static_cast<int>(share / batch);
@@ -157,11 +190,6 @@ std::vector<std::size_t> pareto_front(const std::vector<Outcome>& outcomes, std:
   return front;
 }
 
-const Outcome& Plan::smallest() const {
-  return *std::ranges::min_element(outcomes, {},
-                                   [](const Outcome& each) { return each.device.total(); });
-}
-
 Plan make_plan(Evaluator& evaluator, PlanRequest request) {
   Plan plan;
   plan.request = std::move(request);
@@ -171,9 +199,18 @@ Plan make_plan(Evaluator& evaluator, PlanRequest request) {
   ThreadPool pool(static_cast<int>(std::max(std::thread::hardware_concurrency(), 1U)));
   pool.for_each(std::ssize(all), [&](std::int64_t i, std::byte*) {
     const auto index = static_cast<std::size_t>(i);
-    Outcome& outcome = plan.outcomes[index] = evaluator.in_use(std::move(all[index]));
-    if (outcome.device.total() <= plan.request.memory) evaluator.add_beside(outcome);
+    plan.outcomes[index] = evaluator.in_use(std::move(all[index]));
   });
+  if (evaluator.knows_beside()) {
+    std::vector<std::size_t> chosen;
+    for (std::size_t i = 0; i < plan.outcomes.size(); ++i) {
+      if (plan.outcomes[i].device.total() <= plan.request.memory) chosen.push_back(i);
+    }
+    check_slow_work(chosen, plan.outcomes, evaluator.model());
+    pool.for_each(std::ssize(chosen), [&](std::int64_t i, std::byte*) {
+      evaluator.add_beside(plan.outcomes[chosen[static_cast<std::size_t>(i)]]);
+    });
+  }
   for (Outcome& each : plan.outcomes) {
     if (each.memory() <= plan.request.memory) evaluator.add_time(each);
   }
@@ -185,9 +222,8 @@ Plan make_plan(Evaluator& evaluator, PlanRequest request) {
   }
   plan.front = pareto_front(plan.outcomes, plan.request.memory);
   if (!plan.is_feasible()) {
-    auto& least = plan.outcomes[static_cast<std::size_t>(&plan.smallest() - plan.outcomes.data())];
-    evaluator.add_beside(least);
-    evaluator.add_time(least);
+    plan.least = find_least(plan.outcomes, evaluator);
+    evaluator.add_time(plan.outcomes[plan.least]);
     return plan;
   }
   for (std::size_t i = 0; i < plan.outcomes.size(); ++i) {

@@ -36,7 +36,7 @@ struct Alternative {
 
 struct Plan {
   PlanRequest request;
-  std::vector<Outcome> outcomes;  ///< what does not fit has no time, nor what lies beside it
+  std::vector<Outcome> outcomes;  ///< what does not fit has no time, and `beside` only if `least`
   std::size_t fitting = 0;
   /// Fastest first, each with less memory than the one before. Only what fits.
   std::vector<std::size_t> front;
@@ -44,15 +44,16 @@ struct Plan {
   std::vector<Alternative> alternatives;       ///< of the fastest
   bool is_feasible() const { return !front.empty(); }
   const Outcome& best() const { return outcomes[front.front()]; }
-  /// The outcome with the lowest peak of what is in use, whether it fits or not.
-  const Outcome& smallest() const;
+  std::size_t least = Alternative::kNone;  ///< where nothing fits: what takes least memory
+  const Outcome& smallest() const { return outcomes[least]; }
 };
 
 /// Every configuration: strategy × W × S × resharding × prefetch × checkpointing × precision ×
 /// offload × micro-batch. A rank's share of the global batch is M micro-batches of B sequences.
 std::vector<paper::MemoryOptions> candidates(const PlanRequest& request);
 
-/// @throws InputError if no number of ranks divides the global batch, or if planning takes minutes.
+/// @throws InputError if no number of ranks divides the global batch, or if planning would take
+/// minutes.
 Plan make_plan(Evaluator& evaluator, PlanRequest request);
 
 /// Indices of what nothing else beats in both time and memory, among what fits; fastest first.

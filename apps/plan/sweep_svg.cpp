@@ -58,6 +58,8 @@ class Panel {
   std::int64_t highest_;
 };
 
+constexpr const char* kBeside = "not in use";  // kept by the allocator, or outside of it
+
 std::string label_of(const Sweep& sweep, const SweepPoint& point) {
   std::string label;
   for (std::size_t i = 0; i < sweep.axes.size(); ++i) {
@@ -82,7 +84,10 @@ std::string sweep_svg(const Sweep& sweep) {
   }
   const Tenths times_top = kHead + pixels(20) + kBars + kBetween;
   const Tenths legend_top = times_top + kTimes + kLabels;
-  const auto rows = static_cast<Tenths>((kMemoryKinds + kLegendColumns - 1) / kLegendColumns);
+  const bool has_beside = std::ranges::any_of(
+      sweep.points, [](const SweepPoint& point) { return point.outcome.beside > 0; });
+  const std::size_t entries = kMemoryKinds + (has_beside ? 1 : 0);
+  const auto rows = static_cast<Tenths>((entries + kLegendColumns - 1) / kLegendColumns);
   const std::string title = sweep.model_name + ": memory and step time over " + axes_of(sweep);
   Svg svg(kWidth, legend_top + rows * kLegendRow + pixels(10), title,
           report::palette_css() + ".time{fill:#7a7a7a}\n");
@@ -104,18 +109,24 @@ std::string sweep_svg(const Sweep& sweep) {
                  std::string(report::title_of(kind)) + ", " + show_memory(nbytes));
       below += nbytes;
     }
+    if (const std::int64_t beside = point.outcome.beside; beside > 0) {
+      memory.bar(left, width, below, below + beside, "time",
+                 std::string(kBeside) + ", " + show_memory(beside));
+    }
     times.bar(left, width, 0, point.outcome.step(), "time", show_time(point.outcome.step()));
     svg.text(left + width / 2, times.bottom() + pixels(14), label_of(sweep, point), Anchor::middle);
   }
   svg.text((kLeft + kWidth - kRight) / 2, times.bottom() + pixels(28), axes_of(sweep),
            Anchor::middle);
   constexpr Tenths kColumn = (kWidth - kLeft - kRight) / static_cast<Tenths>(kLegendColumns);
-  for (std::size_t i = 0; i < report::kStack.size(); ++i) {
+  for (std::size_t i = 0; i < entries; ++i) {
+    const bool is_kind = i < report::kStack.size();
     const Tenths left = kLeft + kColumn * static_cast<Tenths>(i % kLegendColumns);
     const Tenths top = legend_top + kLegendRow * static_cast<Tenths>(i / kLegendColumns);
-    svg.rect(left, top, pixels(11), pixels(11), lower_name_of(report::kStack[i]), {}, pixels(2));
-    svg.text(left + pixels(16), top + pixels(10), report::title_of(report::kStack[i]),
-             Anchor::start);
+    svg.rect(left, top, pixels(11), pixels(11), is_kind ? lower_name_of(report::kStack[i]) : "time",
+             {}, pixels(2));
+    svg.text(left + pixels(16), top + pixels(10),
+             is_kind ? std::string(report::title_of(report::kStack[i])) : kBeside, Anchor::start);
   }
   return svg.finish();
 }

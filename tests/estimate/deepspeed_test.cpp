@@ -8,6 +8,7 @@
 #include "paper/segments.h"
 #include "paper/step_walk.h"
 #include "paper/walk_observer.h"
+#include "plan/plan.h"
 #include "program/program.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
@@ -360,6 +361,37 @@ TEST_CASE("each key of ZeRO changes the bytes that it names", "[estimator][deeps
         message_of<InputError>([&] { with_file(R"({"stage": 3, )" + cpu + "}", {}, other); }),
         contains("zero_optimization.offload_optimizer.device: is \"cpu\", but offload_param "
                  "is not: shards of parameters are the optimizer's masters here"));
+  }
+}
+
+TEST_CASE("modes of the planner ask what an estimate of DeepSpeed says", "[estimator][deepspeed]") {
+  const std::string cpu = R"("offload_optimizer": {"device": "cpu"})";
+  const auto planned = [&](const std::string& zero) {
+    const EstimatorConfig config = with_file(zero, {"--model.num_hidden_layers=3"});
+    plan::Evaluator evaluator(config.train.model, machine(), needed_bytes);
+    return plan::make_plan(evaluator, {.base = memory_options(config),
+                                       .memory = std::int64_t{30} << 30,
+                                       .ranks = {8},
+                                       .global_batch = 8,
+                                       .has_bus = true});
+  };
+  // Offload is a choice of the plan.
+  const plan::Plan alone = planned(R"({"stage": 3, )" + cpu + "}");
+  const plan::Plan both =
+      planned(R"({"stage": 3, "offload_param": {"device": "cpu"}, )" + cpu + "}");
+  REQUIRE(alone.outcomes.size() == both.outcomes.size());
+  for (std::size_t i = 0; i < alone.outcomes.size(); ++i) {
+    CHECK(alone.outcomes[i].memory() == both.outcomes[i].memory());
+    CHECK(alone.outcomes[i].host.total() == both.outcomes[i].host.total());
+  }
+  // The rank whose peak in use is the highest is not the one that needs most.
+  for (const char* stage : {"1", "2"}) {
+    const EstimatorConfig config =
+        with_file(std::string("{\"stage\": ") + stage + "}", {"--training.seq_len=2048"});
+    plan::Evaluator evaluator(config.train.model, machine(), needed_bytes);
+    const plan::Outcome outcome = evaluator.evaluate(memory_options(config));
+    CHECK(outcome.memory() >= make_estimate(config).answer.needed());
+    CHECK(outcome.memory() >= needed_bytes(config.train.model, outcome.options));
   }
 }
 

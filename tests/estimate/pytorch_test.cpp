@@ -197,11 +197,41 @@ TEST_CASE("a sweep and a plan of PyTorch compare with --memory what an estimate 
       CHECK(each.memory() == needed_bytes(config.train.model, each.options));
       CHECK(each.beside > paper::kOutsideBytes);
     }
-    request.memory = 1;
-    const plan::Plan none = plan::make_plan(evaluator, request);
-    CHECK_FALSE(none.is_feasible());
-    CHECK(none.smallest().beside > paper::kOutsideBytes);
   }
+}
+
+TEST_CASE("where nothing fits, a plan of PyTorch shows what needs least", "[estimator][pytorch]") {
+  EstimatorConfig config = configured({"--model.preset=llama3_8b", "--parallel.strategy=fsdp",
+                                       "--parallel.ranks=2", "--training.seq_len=512"});
+  choose_framework("pytorch", config);
+  plan::Evaluator evaluator(config.train.model, machine(), needed_bytes);
+  const plan::Plan none = plan::make_plan(
+      evaluator, {.base = memory_options(config), .memory = 1, .ranks = {2}, .global_batch = 16});
+  REQUIRE_FALSE(none.is_feasible());
+  std::vector<std::int64_t> all;
+  for (const plan::Outcome& each : none.outcomes) {
+    all.push_back(needed_bytes(config.train.model, each.options));
+  }
+  CHECK(none.smallest().memory() == std::ranges::min(all));
+  const auto in_use = [](const plan::Outcome& each) { return each.device.total(); };
+  CHECK(in_use(none.smallest()) > in_use(std::ranges::min(none.outcomes, {}, in_use)));
+}
+
+TEST_CASE("a larger batch may need less of PyTorch's allocator, and is found",
+          "[estimator][pytorch]") {
+  EstimatorConfig config =
+      configured({"--model.preset=llama3_8b", "--model.num_hidden_layers=4",
+                  "--parallel.strategy=fsdp", "--parallel.ranks=8", "--training.seq_len=512",
+                  "--training.mixed_precision_param=bfloat16"});
+  choose_framework("pytorch", config);
+  const plan::Evaluator evaluator(config.train.model, machine(), needed_bytes);
+  const plan::LargestBatch found =
+      plan::largest_batch(evaluator, memory_options(config), 27'000'000'000);
+  config.train.training.local_batch_size = found.batch - 1;
+  CHECK_FALSE(make_estimate(config).answer.needed() <= 27'000'000'000);
+  config.train.training.local_batch_size = found.batch;
+  CHECK(make_estimate(config).answer.needed() == found.nbytes);
+  CHECK(found.nbytes <= 27'000'000'000);
 }
 
 TEST_CASE("with what the answer says to change, a training of PyTorch fits",

@@ -165,10 +165,6 @@ const std::vector<Wrong> kWrong = {
      "\"fp16\": gradients are added up in the format in which they travel; use one format for "
      "both"},
     // ZeRO.
-    {"{\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"cpu\", "
-     "\"ratio\": 0.3}}}",
-     "ds.json:1: zero_optimization.offload_optimizer.ratio: is 0.3, must be 1: another would leave "
-     "a part of the optimizer on the card"},
     {"{\"zero_optimization\": {\"stage\": 4}}",
      "ds.json:1: zero_optimization.stage: is 4, must be 0, 1, 2 or 3"},
     {"{\"zero_optimization\": {\"stage\": \"3\"}}",

@@ -7,6 +7,8 @@
 #include "train/trainer.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,14 +18,17 @@ namespace {
 using Words = std::vector<std::string>;
 
 // Of a machine whose ranks have a host beside them.
-config::TrainConfig load_modeled(const std::string& json, const Words& words = {}) {
+config::TrainConfig load_modeled(const std::string& json, const Words& words = {},
+                                 const std::string& toml = "") {
   const testing::TemporaryFolder folder;
   io::write_text_atomically(folder / "ds.json", json);
-  return config::load_config(std::nullopt, words, folder / "ds.json", {.is_modeled = true});
+  std::optional<std::filesystem::path> ours;
+  if (!toml.empty()) io::write_text_atomically(*(ours = folder / "run.toml"), toml);
+  return config::load_config(ours, words, folder / "ds.json", {.is_modeled = true});
 }
 
-std::string complaint_about_modeled(const std::string& json) {
-  return message_of<InputError>([&] { load_modeled(json); });
+std::string complaint_about_modeled(const std::string& json, const std::string& toml = "") {
+  return message_of<InputError>([&] { load_modeled(json, {}, toml); });
 }
 
 // Whether a remark says this of a key.
@@ -80,6 +85,9 @@ TEST_CASE("offload of parameters and of optimizer state are looked at apart",
     INFO(each);
     CHECK_THAT(complaint_about_deepspeed(stage3(each), {"--training.device=cuda"}),
                contains("but offload_param is not"));
+    // A file of ours means both.
+    CHECK_THAT(complaint_about_modeled(stage3(each), "[parallel]\noffload_params = true\n"),
+               contains("but offload_param is not"));
     // An estimate may be of DeepSpeed's engine, which can do so.
     CHECK_THAT(load_modeled(stage3(each)).deepspeed.keeps_shards,
                contains("but offload_param is not"));
@@ -88,6 +96,13 @@ TEST_CASE("offload of parameters and of optimizer state are looked at apart",
              contains("offload_param.device: is \"cpu\", but offload_optimizer is not"));
   CHECK_FALSE(load_modeled(R"({"zero_optimization": {"stage": 0, "cpu_offload": true}})")
                   .recipe.sharding.offload.params);
+  // A part of the optimizer, which DeepSpeed's stage 3 alone knows.
+  const std::string ratio = R"("offload_optimizer": {"device": "cpu", "ratio": )";
+  CHECK_THAT(complaint_about_modeled(stage3(ratio + "0.3}")),
+             contains("ds.json:1: zero_optimization.offload_optimizer.ratio: is 0.3, must be 1: "
+                      "another would leave a part of the optimizer on the card"));
+  CHECK_NOTHROW(load_modeled(stage3(ratio + "1.0}")));
+  CHECK_NOTHROW(load_modeled("{\"zero_optimization\": {\"stage\": 2, " + ratio + "0.3}}}"));
   // The command line counts more than the file.
   CHECK(load_modeled(stage3(none), {"--parallel.offload_params=true"})
             .recipe.sharding.offload.params);

@@ -229,6 +229,8 @@ TEST_CASE("a file of another kind is named with the option that it belongs to", 
                contains("other.json: is YAML, such as accelerate writes, and none is read; "
                         "give the JSON that it names as deepspeed_config_file"));
   }
+  std::ofstream(other) << "steps: 10\n[training]\nseq_len = 5\n";
+  CHECK_THAT(refused(other, {}), contains("other.json:1: not TOML, at \"steps: 10\""));
   CHECK_THAT(
       refused({}, {}, {"llama.toml"}),
       contains("command line: llama.toml: is no option; give a file of ours or of torchtitan "

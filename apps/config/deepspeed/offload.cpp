@@ -66,6 +66,12 @@ void read_owned(Translation& t, const Moved& moved, const Entry& stage) {
 
 // ZeRO-3. DeepSpeed has masters beside the shards of parameters, and can move them alone.
 void read_sharded(Translation& t, const Moved& moved) {
+  const Entry* ratio = t.find(kSection + "offload_optimizer.ratio");
+  if (moved.optimizer != nullptr && ratio != nullptr && ratio->value != 1) {
+    ratio->refuse(
+        fmt::format("is {}, must be 1: another would leave a part of the optimizer on the card",
+                    ratio->shown()));
+  }
   const bool moves_both = moved.optimizer != nullptr && moved.param != nullptr;
   if (!moves_both) {
     const std::string why = fmt::format(
@@ -73,14 +79,15 @@ void read_sharded(Translation& t, const Moved& moved) {
         "together with its state; use \"cpu\" for both or neither, or decide with --{}",
         moved.first().shown(), moved.optimizer == nullptr ? "offload_optimizer" : "offload_param",
         kParams);
-    if (moved.optimizer == nullptr || !t.is_modeled()) moved.first().refuse(why);
+    const bool is_decided = t.other(kParams) != nullptr;  // by a file, which means both
+    if (moved.optimizer == nullptr || !t.is_modeled() || is_decided) moved.first().refuse(why);
     t.keep_shards(moved.optimizer->origin() + ": " + why);
   }
   t.give(kParams, "true", *moved.optimizer);
   t.note(moves_both ? *moved.param : *moved.optimizer,
          moves_both ? "parameters, masters and optimizer state are in the memory of the host"
-                    : "masters, their gradients and optimizer state are in the memory of the host, "
-                      "and the parameters that are gathered on the device");
+                    : "masters, their gradients and optimizer state are in the memory of the host; "
+                      "the shards of parameters stay on the device");
 }
 
 }  // namespace
