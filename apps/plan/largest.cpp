@@ -1,6 +1,7 @@
 #include "plan/largest.h"
 
 #include "base/check.h"
+#include "paper/memory_formula.h"
 #include "plan/choices.h"
 #include "plan/quantity.h"
 
@@ -13,32 +14,51 @@ namespace fsdp::plan {
 
 using paper::MemoryOptions;
 
-LargestBatch largest_batch(const Evaluator& evaluator, MemoryOptions options, std::int64_t memory) {
+namespace {
+
+/// The largest B for which `fits` is true, if it is for all smaller ones; 0: for none.
+template <class Fits>
+std::int64_t largest_where(const Fits& fits, std::int64_t memory) {
   constexpr std::int64_t kMost = std::int64_t{1} << 30;
+  if (!fits(1)) return 0;
+  std::int64_t least = 1, over = 2;
+  while (over < kMost && fits(over)) least = std::exchange(over, 2 * over);
+  if (over >= kMost) {
+    throw InputError(fmt::format(
+        "--memory: {} sequences fit into {} bytes; give a smaller memory, or a larger model", least,
+        memory));
+  }
+  while (over - least > 1) {
+    const std::int64_t middle = least + (over - least) / 2;
+    (fits(middle) ? least : over) = middle;
+  }
+  return least;
+}
+
+}  // namespace
+
+LargestBatch largest_batch(const Evaluator& evaluator, MemoryOptions options, std::int64_t memory) {
+  constexpr std::int64_t kTried = 256;
   const auto bytes_of = [&](std::int64_t batch) {
     options.batch = batch;
     Outcome outcome = evaluator.in_use(options);  // refuses what has no number
     evaluator.add_beside(outcome);
     return outcome.memory();
   };
-  LargestBatch found{.batch = 0, .nbytes = bytes_of(1), .over = 0};
-  found.over = found.nbytes;
-  if (found.nbytes > memory) return found;
-  std::int64_t fits = 1, over = 2;
-  while (over < kMost && bytes_of(over) <= memory) fits = std::exchange(over, 2 * over);
-  if (over >= kMost) {
-    throw InputError(fmt::format(
-        "--memory: {} sequences fit into {} bytes; give a smaller memory, or a larger model", fits,
-        memory));
+  const std::int64_t outside = evaluator.knows_beside() ? paper::kOutsideBytes : 0;
+  std::int64_t batch = largest_where(
+      [&](std::int64_t each) {
+        options.batch = each;
+        return evaluator.in_use(options).device.total() + outside <= memory;
+      },
+      memory);
+  const std::int64_t last =
+      evaluator.knows_beside() ? std::max(batch - kTried, std::int64_t{0}) : batch;
+  while (batch > last && bytes_of(batch) > memory) --batch;
+  if (evaluator.knows_beside() && batch == last && batch > 0) {
+    batch = largest_where([&](std::int64_t each) { return bytes_of(each) <= memory; }, memory);
   }
-  while (over - fits > 1) {
-    const std::int64_t middle = fits + (over - fits) / 2;
-    (bytes_of(middle) <= memory ? fits : over) = middle;
-  }
-  for (std::int64_t more = over + 1; evaluator.knows_beside() && more <= over + 8; ++more) {
-    if (bytes_of(more) <= memory) fits = more;
-  }
-  return {fits, bytes_of(fits), bytes_of(fits + 1)};
+  return {batch, bytes_of(std::max(batch, std::int64_t{1})), bytes_of(batch + 1)};
 }
 
 std::string largest_text(const LargestBatch& found, const MemoryOptions& options,

@@ -16,8 +16,8 @@ struct LargestBatch {
   std::int64_t over = 0;    ///< with one sequence more
 };
 
-/// By bisection over what a training takes, which grows with B but for what an allocator keeps: so
-/// some batches beyond the first that does not fit are tried too.
+/// By bisection over the peak in use, which only grows with B. What an allocator keeps beside it
+/// does not: from there, B is counted down.
 /// @param memory bytes of a device
 /// @throws InputError if a billion sequences fit.
 LargestBatch largest_batch(const Evaluator& evaluator, paper::MemoryOptions options,

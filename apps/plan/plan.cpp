@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "device/thread_pool.h"
+#include "paper/memory_formula.h"
 
 #include <fmt/format.h>
 
@@ -108,17 +109,23 @@ void check_slow_work(const std::vector<std::size_t>& chosen, const std::vector<O
       chosen.size(), blocks, kMostBlocks));
 }
 
-/// Of what lies beside the peaks, as much as must be known to find the least that is needed.
+/// Of what lies beside the peaks, as much as must be known to find the least that is needed. After
+/// kMostTried, the least so far.
 std::size_t find_least(std::vector<Outcome>& outcomes, const Evaluator& evaluator) {
   std::vector<std::size_t> order(outcomes.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::stable_sort(order, {}, [&](std::size_t i) { return outcomes[i].device.total(); });
-  std::size_t least = order.front();
-  evaluator.add_beside(outcomes[least]);
+  constexpr std::size_t kMostTried = 200;
+  std::size_t least = order.front(), tried = 0;
   for (const std::size_t i : order) {
-    if (outcomes[i].device.total() >= outcomes[least].memory()) break;
-    if (i != least) evaluator.add_beside(outcomes[i]);
-    if (outcomes[i].memory() < outcomes[least].memory()) least = i;
+    Outcome& each = outcomes[i];
+    const bool may_be_less = each.device.total() + paper::kOutsideBytes < outcomes[least].memory();
+    if (i != order.front() && (!may_be_less || tried == kMostTried)) break;
+    if (each.beside == 0) {
+      evaluator.add_beside(each);
+      ++tried;
+    }
+    if (each.memory() < outcomes[least].memory()) least = i;
   }
   return least;
 }

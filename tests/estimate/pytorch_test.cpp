@@ -217,6 +217,18 @@ TEST_CASE("where nothing fits, a plan of PyTorch shows what needs least", "[esti
   CHECK(in_use(none.smallest()) > in_use(std::ranges::min(none.outcomes, {}, in_use)));
 }
 
+// Counted down, one by one.
+std::int64_t largest_by_hand(const plan::Evaluator& evaluator, EstimatorConfig config,
+                             std::int64_t memory) {
+  std::int64_t& batch = config.train.training.local_batch_size;
+  for (batch = 40; batch > 0; --batch) {
+    plan::Outcome outcome = evaluator.in_use(memory_options(config));
+    evaluator.add_beside(outcome);
+    if (outcome.memory() <= memory) break;
+  }
+  return batch;
+}
+
 TEST_CASE("a larger batch may need less of PyTorch's allocator, and is found",
           "[estimator][pytorch]") {
   EstimatorConfig config =
@@ -232,6 +244,20 @@ TEST_CASE("a larger batch may need less of PyTorch's allocator, and is found",
   config.train.training.local_batch_size = found.batch;
   CHECK(make_estimate(config).answer.needed() == found.nbytes);
   CHECK(found.nbytes <= 27'000'000'000);
+  // Also where one sequence needs more than several.
+  config = configured({"--model.preset=llama3_8b", "--model.num_hidden_layers=2",
+                       "--parallel.strategy=fsdp", "--parallel.ranks=8", "--training.seq_len=128",
+                       "--training.activation_checkpoint=block"});
+  choose_framework("pytorch", config);
+  const plan::Evaluator small(config.train.model, machine(), needed_bytes);
+  int found_beyond = 0;
+  for (std::int64_t memory = 15'300'000'000; memory < 15'800'000'000; memory += 50'000'000) {
+    const std::int64_t expected = largest_by_hand(small, config, memory);
+    CHECK(plan::largest_batch(small, memory_options(config), memory).batch == expected);
+    config.train.training.local_batch_size = 1;
+    if (expected > 1 && make_estimate(config).answer.needed() > memory) ++found_beyond;
+  }
+  CHECK(found_beyond > 0);
 }
 
 TEST_CASE("with what the answer says to change, a training of PyTorch fits",
