@@ -44,10 +44,6 @@ std::string shortest(double value) {
   return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
 }
 
-}  // namespace
-
-namespace {
-
 // "name:" or "name: value".
 bool is_yaml_pair(const std::string& line) {
   const std::size_t colon = line.find_first_not_of("abcdefghijklmnopqrstuvwxyz_0123456789");

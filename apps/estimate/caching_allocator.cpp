@@ -41,13 +41,15 @@ CachingAllocator::Handle CachingAllocator::allocate(int stream, std::int64_t nby
 
 CachingAllocator::Handle CachingAllocator::take_segment(int pool, std::int64_t nbytes) {
   const std::int64_t size = segment_size(nbytes);
+  const std::int64_t address = reserved_;
   reserved_ += size;
-  return blocks_.insert(blocks_.end(), {pool, size, true, blocks_.end(), blocks_.end()});
+  return blocks_.insert(blocks_.end(), {pool, address, size, true, blocks_.end(), blocks_.end()});
 }
 
 void CachingAllocator::split(Handle block, std::int64_t nbytes) {
   const auto rest = blocks_.insert(
-      blocks_.end(), {block->pool, block->nbytes - nbytes, true, block, block->after});
+      blocks_.end(),
+      {block->pool, block->address + nbytes, block->nbytes - nbytes, true, block, block->after});
   if (block->after != blocks_.end()) block->after->before = rest;
   block->after = rest;
   block->nbytes = nbytes;

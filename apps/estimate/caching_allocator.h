@@ -14,11 +14,13 @@ namespace fsdp::estimate {
 
 /// PyTorch's allocator on paper (c10/cuda/CUDACachingAllocator.cpp, its default settings). It takes
 /// segments from the card and gives blocks of them. What is freed stays in its segment, and a
-/// request gets the smallest free block that is large enough. Blocks of small requests and of large
-/// ones are in different segments, and so are those of different streams.
+/// request gets the smallest free block that is large enough, of equal ones the first in memory.
+/// Blocks of small requests and of large ones are in different segments, and so are those of
+/// different streams.
 class CachingAllocator {
   struct Block {
     int pool;
+    std::int64_t address;  // segments lie in the order in which they were taken
     std::int64_t nbytes;
     bool is_free;
     std::list<Block>::iterator before, after;  // of its segment; end(): none
@@ -36,7 +38,7 @@ class CachingAllocator {
  private:
   struct Smaller {
     bool operator()(const Handle& a, const Handle& b) const {
-      return std::pair(a->nbytes, &*a) < std::pair(b->nbytes, &*b);
+      return std::pair(a->nbytes, a->address) < std::pair(b->nbytes, b->address);
     }
   };
   Handle take_segment(int pool, std::int64_t nbytes);
