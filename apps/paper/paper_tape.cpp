@@ -50,11 +50,12 @@ Value PaperTape::linear(const std::string& name, const Value& x, std::int64_t in
 }
 
 Value PaperTape::rms_norm(const std::string& name, const Value& x, std::int64_t width,
-                          const Weight& weight) {
+                          const Weight& weight, bool with_sum) {
   start(name);
   Value y{activation(row_bytes(width)), nullptr};
   const Bytes rstd = activation(kFloatBytes * rows_);
-  compute(costs::rms_norm(rows_ * width, size()));
+  compute(with_sum ? costs::add_rms_norm(rows_ * width, size())
+                   : costs::rms_norm(rows_ * width, size()));
   if (x.origin == nullptr && !weight.is_trained) return y;
   record(name, row_bytes(width), {x.bytes, rstd}, y).backward = [=, this, from = x.origin](
                                                                     Operation&, const Bytes&) {
@@ -110,10 +111,15 @@ Value PaperTape::swiglu(const Value& gate, const Value& up, std::int64_t width) 
 }
 
 Value PaperTape::add(const Value& x, Value y) {
+  Value sum = deferred_sum(x, std::move(y));
+  compute(costs::add(sum.bytes->nbytes() / element_, size()));
+  return sum;
+}
+
+Value PaperTape::deferred_sum(const Value& x, Value y) {
   start("add");
   const std::int64_t out = y.bytes->nbytes();
   Value sum{y.bytes.use_count() > 1 ? activation(out) : y.bytes, nullptr};
-  compute(costs::add(out / element_, size()));
   if (x.origin == nullptr && y.origin == nullptr) return sum;
   record("add", out, {}, sum).backward = [this, x_from = x.origin, y_from = y.origin](
                                              Operation&, const Bytes& dout) {
@@ -145,13 +151,14 @@ Value PaperTape::cross_entropy(const Value& logits, std::int64_t vocabulary) {
   start("loss");
   Value y{activation(kFloatBytes), nullptr};
   start("cross_entropy");
-  const Bytes lse = activation(kFloatBytes * rows_);
-  compute(costs::cross_entropy(rows_ * vocabulary, size()));
-  if (logits.origin == nullptr) return y;
-  record("cross_entropy", kFloatBytes, {logits.bytes, lse}, y).backward =
+  const Bytes losses = activation(kFloatBytes * rows_);
+  const bool with_gradient = logits.origin != nullptr;
+  compute(costs::cross_entropy(rows_ * vocabulary, with_gradient, size()));
+  if (!with_gradient) return y;
+  // Over the logits, which are given up.
+  record("cross_entropy", kFloatBytes, {logits.bytes}, y).backward =
       [=, this, from = logits.origin](Operation& self, const Bytes&) {
         const Bytes dlogits = over_or_fresh(self.saved[0], row_bytes(vocabulary));
-        compute(costs::cross_entropy_backward(rows_ * vocabulary, size()));
         self.saved.front() = nullptr;
         pass(from, dlogits);
       };

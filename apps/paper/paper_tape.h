@@ -117,12 +117,15 @@ class PaperTape : public Tape {
   Value embedding(const std::string& name, std::int64_t out, const Weight& table);
   Value linear(const std::string& name, const Value& x, std::int64_t in, std::int64_t out,
                const Weight& weight);
-  Value rms_norm(const std::string& name, const Value& x, std::int64_t width, const Weight& weight);
+  /// @param with_sum x is a deferred sum, which this computes
+  Value rms_norm(const std::string& name, const Value& x, std::int64_t width, const Weight& weight,
+                 bool with_sum = false);
   /// With rotary positions.
   Value attention(const Value& q, const Value& k, const Value& v, const costs::Heads& heads);
   Value swiglu(const Value& gate, const Value& up, std::int64_t width);
   /// The sum is written over y, unless a checkpoint keeps it.
   Value add(const Value& x, Value y);
+  Value deferred_sum(const Value& x, Value y);
   Value scale(const Value& x, std::int64_t width);
   /// The mean over the rows, in float32.
   Value cross_entropy(const Value& logits, std::int64_t vocabulary);

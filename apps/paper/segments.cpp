@@ -77,9 +77,9 @@ class PaperModel {
     Value middle;
     {
       const Value normed = norm(path_ + "input_layernorm", x);
-      middle = tape_->add(x, attention(normed));
+      middle = tape_->deferred_sum(x, attention(normed));
     }
-    const Value normed = norm(path_ + "post_attention_layernorm", middle);
+    const Value normed = norm(path_ + "post_attention_layernorm", middle, /*with_sum=*/true);
     Value branch = mlp(normed);
     return tape_->add(middle, std::move(branch));
   }
@@ -135,9 +135,9 @@ class PaperModel {
     }
     return tape_->add(y, std::move(added));
   }
-  Value norm(const std::string& path, const Value& x) {
+  Value norm(const std::string& path, const Value& x, bool with_sum = false) {
     return tape_->rms_norm(path.substr(path.rfind('.') + 1), x, config_.hidden_size,
-                           weight(path, config_.hidden_size));
+                           weight(path, config_.hidden_size), with_sum);
   }
   Weight weight(const std::string& module, std::int64_t numel) const {
     return {element_ * numel, tape_->is_recording() && options_.recipe.trains(module + ".weight")};

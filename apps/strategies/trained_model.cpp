@@ -212,7 +212,8 @@ void TrainedModel::make_gradients(const optim::StepPlan& plan,
   for (int m = 0; m < plan.micro_steps; ++m) {
     const MicroBatch micro = next(m);
     if (observer.before_forward) observer.before_forward(m);
-    const Variable loss = cross_entropy((*model_)(Variable(micro.tokens)), micro.targets);
+    const Variable loss =
+        cross_entropy((*model_)(Variable(micro.tokens)), micro.targets, plan.loss_scale);
     on_loss(loss.data());
     if (observer.before_backward) observer.before_backward(m);
     loss.backward(plan.loss_scale);

@@ -24,7 +24,8 @@
 /// | relu, tanh     | x; the result                                  | none                       |
 /// | scale          | nothing                                        | over dout                  |
 /// | sum, reshape   | nothing; result of reshape shares x            | none                       |
-/// | cross_entropy  | logits (R·V), targets (int32, shared), lse (R) | over logits                |
+/// | cross_entropy  | dlogits (R·V), over logits if moved in; R more | none                       |
+/// |                | during forward                                 |                            |
 /// | mse_loss       | x - y (N), and N more during forward           | over x - y                 |
 ///
 /// A checkpoint may have kept the results of linear and rope_attention from its first call. Then
@@ -38,6 +39,8 @@
 #pragma once
 
 #include "autograd/variable.h"
+
+#include <optional>
 
 namespace fsdp {
 
@@ -65,8 +68,13 @@ Variable sum(const Variable& x);  ///< one element
 /// The same elements in another shape; shares x's bytes.
 Variable reshape(const Variable& x, Shape shape);
 /// Mean over rows of the cross-entropy; logits (…, V), targets (…) int32. Move the logits in: if
-/// nothing else holds them, backward writes the gradient over them.
-Variable cross_entropy(Variable logits, const Tensor& targets);
+/// nothing else holds them, their gradient is written over them.
+///
+/// It is made with the loss, while the logits are read, for the `gradient` of the loss that
+/// backward() is expected to begin with: 1, or 2^15 in float16, which keeps small ones above zero.
+/// If backward() begins with another, that takes a pass of its own, and rounds once more.
+Variable cross_entropy(Variable logits, const Tensor& targets,
+                       std::optional<double> gradient = std::nullopt);
 /// mean((x - y)²), y constant.
 Variable mse_loss(const Variable& x, const Tensor& y);
 

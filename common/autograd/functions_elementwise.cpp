@@ -1,3 +1,4 @@
+#include "autograd/deferred_sum.h"
 #include "autograd/functions.h"
 #include "autograd/node.h"
 #include "autograd/rows.h"
@@ -99,6 +100,8 @@ class ReshapeNode : public Node {
   void release() override {}
 };
 
+thread_local DeferredSum* innermost_sum = nullptr;
+
 void check_same_shape(std::string_view function, const Variable& x, const Variable& y) {
   FSDP_CHECK(x.shape() == y.shape(), "{}: shapes {} and {} differ", function, to_string(x.shape()),
              to_string(y.shape()));
@@ -106,14 +109,32 @@ void check_same_shape(std::string_view function, const Variable& x, const Variab
 
 }  // namespace
 
-Variable add(const Variable& x, Variable y) {
+DeferredSum::DeferredSum(const Variable& x, Variable y) : outer_(innermost_sum) {
   check_same_shape("add", x, y);
-  const bool is_ours =
-      y.use_count() == 1 && is_sole_holder(y.data()) && !(y.is_leaf() && y.requires_grad());
-  const Tensor out = is_ours ? y.data() : empty_like(x.data());
-  ops::add(out, x.data(), y.data());
-  return Node::record(std::make_shared<AddNode>(), {x, std::move(y)}, out);
+  const Tensor out = is_given_up(y) ? y.data() : empty_like(x.data());
+  terms_ = Terms{x.data(), y.data()};
+  sum_ = Node::record(std::make_shared<AddNode>(), {x, std::move(y)}, out);
+  innermost_sum = this;
 }
+
+DeferredSum::~DeferredSum() { innermost_sum = outer_; }
+
+std::optional<DeferredSum::Terms> DeferredSum::take(const Tensor& sum) {
+  for (DeferredSum* each = innermost_sum; each != nullptr; each = each->outer_) {
+    const Tensor& own = each->sum_.data();
+    if (own.storage() == sum.storage() && own.shape() == sum.shape())
+      return std::exchange(each->terms_, std::nullopt);
+  }
+  return std::nullopt;
+}
+
+const Variable& DeferredSum::finish() {
+  if (const auto terms = std::exchange(terms_, std::nullopt))
+    ops::add(sum_.data(), terms->x, terms->y);
+  return sum_;
+}
+
+Variable add(const Variable& x, Variable y) { return DeferredSum(x, std::move(y)).finish(); }
 
 Variable multiply(const Variable& x, const Variable& y) {
   check_same_shape("multiply", x, y);

@@ -8,56 +8,53 @@ namespace fsdp {
 
 namespace {
 
-class CrossEntropyNode : public Node {
+/// A loss whose forward has made the gradient of its input, but for a factor.
+class LossNode : public Node {
  public:
-  CrossEntropyNode(Tensor logits, Tensor targets, Tensor lse)
-      : logits_(std::move(logits)), targets_(std::move(targets)), lse_(std::move(lse)) {}
-  std::string_view name() const override { return "cross_entropy"; }
+  /// The gradient is `gradient` · times / over · that of the loss.
+  LossNode(std::string_view name, Tensor gradient, double times, double over)
+      : name_(name), gradient_(std::move(gradient)), times_(times), over_(over) {}
+  std::string_view name() const override { return name_; }
   void backward(const Tensor& dout) override {
-    const Tensor dlogits = over_or_fresh(logits_);
-    ops::cross_entropy_backward(dlogits, dout, logits_, targets_, lse_);
-    logits_ = {};  // so that a gradient in its bytes has one holder
-    pass(0, dlogits);
-  }
-  void release() override { logits_ = targets_ = lse_ = {}; }
-
- private:
-  Tensor logits_;   // (R, V)
-  Tensor targets_;  // (R)
-  Tensor lse_;      // (R)
-};
-
-class MseNode : public Node {
- public:
-  explicit MseNode(Tensor difference) : difference_(std::move(difference)) {}
-  std::string_view name() const override { return "mse_loss"; }
-  void backward(const Tensor& dout) override {
-    ops::scale_by(difference_, dout, 2, static_cast<double>(difference_.numel()));
-    difference_.storage()->recategorize(MemoryKind::temp);
-    const Tensor dx = std::exchange(difference_, {});
+    ops::scale_by(gradient_, dout, times_, over_);
+    gradient_.storage()->recategorize(MemoryKind::temp);
+    const Tensor dx = std::exchange(gradient_, {});
     pass(0, dx);
   }
-  void release() override { difference_ = {}; }
+  void release() override { gradient_ = {}; }
 
  private:
-  Tensor difference_;
+  std::string_view name_;  // a literal
+  Tensor gradient_;
+  double times_, over_;
 };
+
+/// What the gradient of a loss is taken for if nobody says: in float16, by a number that keeps most
+/// of it above zero.
+double usual_gradient(DType dtype) { return dtype == DType::float16 ? 0x1p15 : 1; }
 
 }  // namespace
 
-Variable cross_entropy(Variable logits, const Tensor& targets) {
+Variable cross_entropy(Variable logits, const Tensor& targets, std::optional<double> gradient) {
+  const bool is_ours = is_given_up(logits);
+  const bool with_gradient = grad_enabled() && logits.requires_grad();
   const Tensor rows = as_rows(logits.data());
   FSDP_CHECK(targets.numel() == rows.size(0) && targets.dtype() == DType::int32,
              "cross_entropy: {} rows of logits need the same number of int32 targets, got {} {}",
              rows.size(0), name_of(targets.dtype()), to_string(targets.shape()));
   const Tensor flat = targets.view({targets.numel()});
   const Tensor loss = Tensor::empty({1}, wide_of(rows.dtype()), rows.device());
-  const Tensor lse = Tensor::empty({rows.size(0)}, wide_of(rows.dtype()), rows.device());
-  ops::cross_entropy(loss, lse, rows, flat);
+  const Tensor losses = Tensor::empty({rows.size(0)}, wide_of(rows.dtype()), rows.device());
+  Tensor dlogits;
+  if (with_gradient) dlogits = is_ours ? rows : empty_like(rows);
+  double dloss = gradient.value_or(usual_gradient(rows.dtype()));
+  FSDP_CHECK(dloss != 0, "cross_entropy: the gradient of a loss cannot be expected to be 0");
+  if (loss.dtype() == DType::float32) dloss = static_cast<float>(dloss);  // as backward() rounds it
+  ops::cross_entropy(loss, losses, rows, flat, dlogits, dloss);
   // Moved from: a parameter of this function lives on in the caller's expression, and
   // cross_entropy(model(x), y).backward() is one expression.
-  return Node::record(std::make_shared<CrossEntropyNode>(rows, flat, lse), {std::move(logits)},
-                      loss);
+  return Node::record(std::make_shared<LossNode>("cross_entropy", std::move(dlogits), 1, dloss),
+                      {std::move(logits)}, loss);
 }
 
 Variable mse_loss(const Variable& x, const Tensor& y) {
@@ -74,7 +71,8 @@ Variable mse_loss(const Variable& x, const Tensor& y) {
     ops::sum(loss, squares);
   }
   ops::scale(loss, 1 / static_cast<double>(y.numel()));
-  return Node::record(std::make_shared<MseNode>(difference), {x}, loss);
+  const auto n = static_cast<double>(y.numel());
+  return Node::record(std::make_shared<LossNode>("mse_loss", difference, 2, n), {x}, loss);
 }
 
 }  // namespace fsdp

@@ -1,3 +1,4 @@
+#include "autograd/deferred_sum.h"
 #include "autograd/functions.h"
 #include "autograd/kept_results.h"
 #include "autograd/node.h"
@@ -90,7 +91,12 @@ Variable rms_norm(const Variable& x, const Variable& weight, double eps) {
   const Tensor rows = as_rows(x.data());
   const Tensor out = empty_like(x.data());
   const Tensor rstd = Tensor::empty({rows.size(0)}, wide_of(rows.dtype()), rows.device());
-  ops::rms_norm(as_rows(out), rstd, rows, weight.data(), eps);
+  if (const auto terms = DeferredSum::take(x.data())) {
+    ops::add_rms_norm(as_rows(out), rstd, rows, as_rows(terms->x), as_rows(terms->y), weight.data(),
+                      eps);
+  } else {
+    ops::rms_norm(as_rows(out), rstd, rows, weight.data(), eps);
+  }
   return Node::record(std::make_shared<RmsNormNode>(rows, weight.data(), rstd), {x, weight}, out);
 }
 

@@ -27,6 +27,12 @@ inline Tensor empty_like(const Tensor& tensor) {
   return Tensor::empty(tensor.shape(), tensor.dtype(), tensor.device());
 }
 
+/// Whether a result may be written into the bytes of `x`, which a function took by value: nothing
+/// else holds them, and no leaf's gradient is asked for.
+inline bool is_given_up(const Variable& x) {
+  return x.use_count() == 1 && is_sole_holder(x.data()) && !(x.is_leaf() && x.requires_grad());
+}
+
 /// A place for a gradient: `saved` itself if nothing else holds it (its bytes then count as TEMP),
 /// else fresh bytes.
 inline Tensor over_or_fresh(const Tensor& saved) {

@@ -1,5 +1,6 @@
 #include "nn/layers.h"
 
+#include "autograd/deferred_sum.h"
 #include "autograd/functions.h"
 #include "base/check.h"
 #include "nn/key_value_cache.h"
@@ -147,9 +148,9 @@ Block::Block(const Attention::Options& attention, std::int64_t ffn_width, double
 
 Variable Block::forward(const Variable& x) {
   Variable branch = (*attention_)((*input_norm_)(x));
-  const Variable middle = add(x, std::move(branch));
-  branch = (*mlp_)((*post_attention_norm_)(middle));
-  return add(middle, std::move(branch));
+  DeferredSum middle(x, std::move(branch));
+  branch = (*mlp_)((*post_attention_norm_)(middle.result()));
+  return add(middle.finish(), std::move(branch));
 }
 
 }  // namespace fsdp::nn

@@ -44,14 +44,14 @@ inline Cost embedding_backward(std::int64_t n, std::int64_t cleared, std::size_t
 }
 
 inline Cost rms_norm(std::int64_t n, std::size_t size) { return each(4, 2, n, size); }
+inline Cost add_rms_norm(std::int64_t n, std::size_t size) { return each(5, 4, n, size); }
 inline Cost rms_norm_backward(std::int64_t n, std::size_t size) { return each(10, 5, n, size); }
 inline Cost rope(std::int64_t n, std::size_t size) { return each(3, 2, n, size); }
 inline Cost swiglu(std::int64_t n, std::size_t size) { return each(20, 3, n, size); }
 inline Cost swiglu_backward(std::int64_t n, std::size_t size) { return each(25, 5, n, size); }
-/// n logits.
-inline Cost cross_entropy(std::int64_t n, std::size_t size) { return each(15, 1, n, size); }
-inline Cost cross_entropy_backward(std::int64_t n, std::size_t size) {
-  return each(12, 2, n, size);
+/// n logits, alone or with their gradient.
+inline Cost cross_entropy(std::int64_t n, bool with_gradient, std::size_t size) {
+  return with_gradient ? each(27, 2, n, size) : each(15, 1, n, size);
 }
 
 /// q (B, T', H, D), k and v (B, T, G, D).

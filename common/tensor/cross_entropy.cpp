@@ -3,7 +3,9 @@
 #include "tensor/ops.h"
 #include "tensor/simd.h"
 
+#include <algorithm>
 #include <limits>
+#include <vector>
 
 namespace fsdp::ops {
 namespace {
@@ -64,77 +66,68 @@ Wide<T> log_sum_exp(const T* x, std::int64_t width) {
   return static_cast<Wide<T>>(static_cast<double>(highest) + fixed::log(total));
 }
 
+/// dlogits of a row that counts, over its logits or elsewhere; `factor` = dloss / (such rows).
+template <class T>
+void gradient_of_row(T* to, const T* from, std::int64_t target, Wide<T> log_sum, Wide<T> factor,
+                     std::int64_t width) {
+  const simd::Vec<T> shift = simd::splat<T>(log_sum), by = simd::splat<T>(factor);
+  const auto weighted = [=](std::int64_t j, auto count) {
+    return simd::exp_of_negative<T>(simd::load_n<T>(from + j, count) - shift) * by;
+  };
+  // Before its logit is overwritten.
+  const Wide<T> of_target = weighted(target, std::int64_t{1})[0];
+  simd::for_lanes<T>(width, [=](std::int64_t j, auto count) {
+    simd::store_n<T>(to + j, weighted(j, count), count);
+  });
+  to[target] = static_cast<T>(of_target - factor);
+}
+
 }  // namespace
 
-void cross_entropy(const Tensor& loss, const Tensor& lse, const Tensor& logits,
-                   const Tensor& targets) {
+void cross_entropy(const Tensor& loss, const Tensor& losses, const Tensor& logits,
+                   const Tensor& targets, const Tensor& dlogits, double dloss) {
   Operands args("cross_entropy");
   args.expect_dims("logits", logits, 2);
   const std::int64_t rows = logits.size(0), width = logits.size(1);
-  args.expect("logits", logits, {rows, width}).expect_wide("lse", lse, {rows});
+  args.expect("logits", logits, {rows, width}).expect_wide("losses", losses, {rows});
   args.expect_wide("loss", loss, {1});
   args.expect_indices("targets", targets, {rows});
+  const bool with_gradient = dlogits.is_defined();
+  if (with_gradient) args.expect("dlogits", dlogits, {rows, width});
   FSDP_CHECK(rows > 0, "cross_entropy: there are no rows to average over");
-  if (is_accelerated(args.device())) return accelerated<cross_entropy>(loss, lse, logits, targets);
-  args.compute(costs::cross_entropy(logits.numel(), args.size()), [&]<class T>(T) {
+  if (is_accelerated(args.device()))
+    return accelerated<cross_entropy>(loss, losses, logits, targets, dlogits, dloss);
+  const Cost cost = costs::cross_entropy(logits.numel(), with_gradient, args.size());
+  args.compute(cost, [&]<class T>(T) {
     const std::int32_t* target = targets.data<std::int32_t>();
     const std::int64_t counted = check_targets("cross_entropy", target, rows, width);
     const T* x = logits.data<T>();
-    auto* log_sum = lse.data<Wide<T>>();
-    parallel_ranges(rows, row_grain(width), [=](std::int64_t begin, std::int64_t end, std::byte*) {
-      for (std::int64_t r = begin; r < end; ++r) log_sum[r] = log_sum_exp(x + r * width, width);
+    T* dx = with_gradient ? dlogits.data<T>() : nullptr;
+    const Wide<T> factor =
+        counted == 0 ? 0 : static_cast<Wide<T>>(dloss) / static_cast<Wide<T>>(counted);
+    std::vector<double> of_rows(static_cast<std::size_t>(rows));  // not yet rounded
+    parallel_ranges(rows, row_grain(width), [&](std::int64_t begin, std::int64_t end, std::byte*) {
+      for (std::int64_t r = begin; r < end; ++r) {
+        const T* row = x + r * width;
+        if (target[r] == kIgnoredTarget) {
+          if (dx != nullptr) std::fill_n(dx + r * width, width, static_cast<T>(0.0F));
+          continue;
+        }
+        const Wide<T> log_sum = log_sum_exp(row, width);
+        of_rows[static_cast<std::size_t>(r)] =
+            static_cast<double>(log_sum) -
+            static_cast<double>(static_cast<Wide<T>>(row[target[r]]));
+        if (dx != nullptr) gradient_of_row(dx + r * width, row, target[r], log_sum, factor, width);
+      }
     });
     double total = 0;
     for (std::int64_t r = 0; r < rows; ++r) {
-      if (target[r] == kIgnoredTarget) continue;
-      total += static_cast<double>(log_sum[r]) -
-               static_cast<double>(static_cast<Wide<T>>(x[r * width + target[r]]));
+      const double of_row = of_rows[static_cast<std::size_t>(r)];
+      losses.data<Wide<T>>()[r] = static_cast<Wide<T>>(of_row);
+      total += of_row;
     }
     *loss.data<Wide<T>>() =
         static_cast<Wide<T>>(counted == 0 ? 0 : total / static_cast<double>(counted));
-  });
-}
-
-void cross_entropy_backward(const Tensor& dlogits, const Tensor& dloss, const Tensor& logits,
-                            const Tensor& targets, const Tensor& lse) {
-  Operands args("cross_entropy_backward");
-  args.expect_dims("logits", logits, 2);
-  const std::int64_t rows = logits.size(0), width = logits.size(1);
-  args.expect("logits", logits, {rows, width}).expect("dlogits", dlogits, {rows, width});
-  args.expect_wide("lse", lse, {rows}).expect_wide("dloss", dloss, {1});
-  args.expect_indices("targets", targets, {rows});
-  FSDP_CHECK(rows > 0, "cross_entropy_backward: there are no rows");
-  if (is_accelerated(args.device()))
-    return accelerated<cross_entropy_backward>(dlogits, dloss, logits, targets, lse);
-  args.compute(costs::cross_entropy_backward(logits.numel(), args.size()), [&]<class T>(T) {
-    const std::int32_t* target = targets.data<std::int32_t>();
-    const std::int64_t counted = check_targets("cross_entropy_backward", target, rows, width);
-    const T* x = logits.data<T>();
-    const auto* log_sum = lse.data<Wide<T>>();
-    T* dx = dlogits.data<T>();
-    const Wide<T> factor =
-        counted == 0 ? 0 : *dloss.data<Wide<T>>() / static_cast<Wide<T>>(counted);
-    const simd::Vec<T> by = simd::splat<T>(factor);
-    parallel_ranges(rows, row_grain(width), [=](std::int64_t begin, std::int64_t end, std::byte*) {
-      for (std::int64_t r = begin; r < end; ++r) {
-        const T* from = x + r * width;
-        T* to = dx + r * width;
-        if (target[r] == kIgnoredTarget) {
-          std::fill_n(to, width, static_cast<T>(0.0F));
-          continue;
-        }
-        const simd::Vec<T> shift = simd::splat<T>(log_sum[r]);
-        const auto weighted = [=](std::int64_t j, auto count) {
-          return simd::exp_of_negative<T>(simd::load_n<T>(from + j, count) - shift) * by;
-        };
-        // Before its logit is overwritten, if dlogits lie over logits.
-        const Wide<T> of_target = weighted(target[r], std::int64_t{1})[0];
-        simd::for_lanes<T>(width, [=](std::int64_t j, auto count) {
-          simd::store_n<T>(to + j, weighted(j, count), count);
-        });
-        to[target[r]] = static_cast<T>(of_target - factor);
-      }
-    });
   });
 }
 

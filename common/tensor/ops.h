@@ -43,7 +43,8 @@ void write(const Tensor& out, const Tensor& in, Write write);
 /// out *= factor; the factor is rounded to the dtype, or to float32 for a 16-bit one, first.
 /// If that is 1, it takes no pass over memory.
 void scale(const Tensor& out, double factor);
-/// scale() by factor · times / over, computed in double. factor (1, wide).
+/// scale() by factor · times / over, computed in double. factor (1, wide); where there is no data,
+/// it is taken for over / times, so nothing is to be done.
 void scale_by(const Tensor& out, const Tensor& factor, double times, double over);
 /// out (R, N) += row (N), for every row.
 void add_row(const Tensor& out, const Tensor& row);
@@ -78,6 +79,9 @@ void embedding_backward(const Tensor& dtable, const Tensor& dout, const Tensor& 
 /// rstd (R, wide) = 1 / sqrt(mean(x²) + eps).
 void rms_norm(const Tensor& out, const Tensor& rstd, const Tensor& x, const Tensor& weight,
               double eps);
+/// sum = x + y, and rms_norm() of it, in one pass over memory. sum (R, d) may be x or y.
+void add_rms_norm(const Tensor& out, const Tensor& rstd, const Tensor& sum, const Tensor& x,
+                  const Tensor& y, const Tensor& weight, double eps);
 /// dx (R, d) may be undefined (not needed), likewise dweight (d).
 void rms_norm_backward(const Tensor& dx, Write write_dx, const Tensor& dweight, Write write_dweight,
                        const Tensor& dout, const Tensor& x, const Tensor& weight,
@@ -111,15 +115,13 @@ void swiglu_backward(const Tensor& dgate, const Tensor& dup, const Tensor& dout,
 
 /// A row with this target does not count in the loss, nor in its gradient.
 inline constexpr std::int32_t kIgnoredTarget = -100;
-/// loss (1, wide) = mean of -log softmax(logits)[target] over the rows that count; 0 if none does.
-/// logits (R, V), targets (R) int32, lse (R, wide) kept for the backward.
+/// loss (1, wide) = mean of losses (R, wide), -log softmax(logits)[target], over the rows that
+/// count; 0 if none does, as in the others. logits (R, V), targets (R) int32. If `dlogits` is
+/// defined, it is computed in the same pass over memory, and may be `logits` (in place):
+/// (softmax(logits) - onehot) * dloss / (rows that count), and 0 in the other rows.
 /// @throws Error naming a target that is neither in [0, V) nor kIgnoredTarget.
-void cross_entropy(const Tensor& loss, const Tensor& lse, const Tensor& logits,
-                   const Tensor& targets);
-/// dlogits = (softmax(logits) - onehot) * dloss / (rows that count), and 0 in the others. `dlogits`
-/// may be `logits` (in place). dloss (1, wide).
-void cross_entropy_backward(const Tensor& dlogits, const Tensor& dloss, const Tensor& logits,
-                            const Tensor& targets, const Tensor& lse);
+void cross_entropy(const Tensor& loss, const Tensor& losses, const Tensor& logits,
+                   const Tensor& targets, const Tensor& dlogits = {}, double dloss = 1);
 
 // ---------------------------------------------------------------------- optimizers (optimizer.cpp)
 // Each follows its definition (PyTorch's where it has one), in one pass over param, grad and its

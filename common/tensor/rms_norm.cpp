@@ -82,6 +82,37 @@ void rms_norm(const Tensor& out, const Tensor& rstd, const Tensor& x, const Tens
   });
 }
 
+void add_rms_norm(const Tensor& out, const Tensor& rstd, const Tensor& sum, const Tensor& x,
+                  const Tensor& y, const Tensor& weight, double eps) {
+  Operands args("add_rms_norm");
+  args.expect_dims("x", x, 2);
+  const std::int64_t rows = x.size(0), width = x.size(1);
+  args.expect("x", x, {rows, width}).expect("y", y, {rows, width});
+  args.expect("sum", sum, {rows, width}).expect("out", out, {rows, width});
+  args.expect("weight", weight, {width}).expect_wide("rstd", rstd, {rows});
+  if (is_accelerated(args.device()))
+    return accelerated<add_rms_norm>(out, rstd, sum, x, y, weight, eps);
+  args.compute(costs::add_rms_norm(x.numel(), args.size()), [&]<class T>(T) {
+    const T* first = x.data<T>();
+    const T* second = y.data<T>();
+    const T* w = weight.data<T>();
+    T* total = sum.data<T>();
+    T* to = out.data<T>();
+    auto* scale = rstd.data<Wide<T>>();
+    parallel_ranges(rows, row_grain(width), [=](std::int64_t begin, std::int64_t end, std::byte*) {
+      for (std::int64_t r = begin; r < end; ++r) {
+        const std::int64_t at = r * width;
+        simd::for_lanes<T>(width, [=](std::int64_t j, auto count) {
+          const auto added =
+              simd::load_n<T>(first + at + j, count) + simd::load_n<T>(second + at + j, count);
+          simd::store_n<T>(total + at + j, added, count);
+        });
+        forward_row(to + at, scale + r, total + at, w, width, static_cast<Wide<T>>(eps));
+      }
+    });
+  });
+}
+
 void rms_norm_backward(const Tensor& dx, Write write_dx, const Tensor& dweight, Write write_dweight,
                        const Tensor& dout, const Tensor& x, const Tensor& weight,
                        const Tensor& rstd) {

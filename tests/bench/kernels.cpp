@@ -89,12 +89,12 @@ void bench_rows(const Model& m, Step& step) {
   }
   const Tensor tokens = Tensor::from(ids, {rows});
   const Tensor logits = values({rows, m.vocabulary}), dlogits = values({rows, m.vocabulary});
-  const Tensor loss = values({1}), lse = values({rows});
+  const Tensor loss = values({1}), losses = values({rows});
   const double all = 4.0 * static_cast<double>(logits.numel());
   step.add("cross-entropy", 1, 4 * all, all,
-           [&] { ops::cross_entropy(loss, lse, logits, tokens); });
-  step.add("cross-entropy backward", 1, 4 * all, 2 * all,
-           [&] { ops::cross_entropy_backward(dlogits, loss, logits, tokens, lse); });
+           [&] { ops::cross_entropy(loss, losses, logits, tokens); });
+  step.add("cross-entropy and its gradient", 1, 8 * all, 2 * all,
+           [&] { ops::cross_entropy(loss, losses, logits, tokens, dlogits); });
   const Tensor table = values({m.vocabulary, m.width}), dtable = values({m.vocabulary, m.width});
   step.add("embedding", 1, 0, 2 * nbytes, [&] { ops::embedding(y, table, tokens); });
   step.add("embedding backward, adding", 1, nbytes / 4, 3 * nbytes,

@@ -64,6 +64,18 @@ TEST_CASE("kernels over rows reach more than 2^31 elements", "[kernels][stand-in
       out.note(each.ends);
       rstd.note(each.ends);
     });
+    run("add_rms_norm", [&](Run& each) {
+      auto out = each.make<BFloat16>(width, 1), x = each.make<BFloat16>(width, 2);
+      auto sum = each.make<BFloat16>(width, 3);
+      auto rstd = each.make<float>(1, 4);
+      OnDevice<BFloat16> weight(each.stream, values<BFloat16>(width, 5));
+      cuda::add_rms_norm<BFloat16>(each.stream, out, rstd, sum, x, sum, weight.data, each.rows,
+                                   width, 1e-5);
+      weight.free();
+      out.note(each.ends);
+      sum.note(each.ends);
+      rstd.note(each.ends);
+    });
     if (!is_long) continue;  // what adds over all rows would take a minute
     run("rms_norm_backward", [&](Run& each) {
       auto dx = each.make<BFloat16>(width, 1), dout = each.make<BFloat16>(width, 2);
@@ -94,32 +106,20 @@ TEST_CASE("kernels over rows reach more than 2^31 elements", "[kernels][stand-in
       dx.note(each.ends);
     });
     run("cross_entropy", [&](Run& each) {
-      auto logits = each.make<BFloat16>(width, 1);
-      auto lse = each.make<float>(1, 2);
+      auto dlogits = each.make<BFloat16>(width, 1), logits = each.make<BFloat16>(width, 2);
+      auto losses = each.make<float>(1, 3);
       OnDevice<std::int32_t> targets(each.stream, only_last_counts(each.rows));
       OnDevice<float> loss(each.stream, std::vector<float>{0});
+      OnDevice<cuda::CountedRows> counted(each.stream, std::vector<cuda::CountedRows>(1));
       DeviceError error(each.stream);
-      cuda::fill<float>(each.stream, lse, 0, each.rows);
-      cuda::cross_entropy<BFloat16>(each.stream, loss.data, lse, logits, targets.data, each.rows,
-                                    width, error.data());
+      cuda::cross_entropy<BFloat16>(each.stream, loss.data, losses, dlogits, 1, counted.data,
+                                    logits, targets.data, each.rows, width, error.data());
       error.expect_none();
       append(each.ends, loss.read_back());
       loss.free();
+      counted.free();
       targets.free();
-      lse.note(each.ends);
-    });
-    run("cross_entropy_backward", [&](Run& each) {
-      auto dlogits = each.make<BFloat16>(width, 1), logits = each.make<BFloat16>(width, 2);
-      auto lse = each.make<float>(1, 3);
-      OnDevice<std::int32_t> targets(each.stream, only_last_counts(each.rows));
-      OnDevice<float> factor(each.stream, std::vector<float>{0});
-      OnDevice<float> dloss(each.stream, std::vector<float>{1});
-      DeviceError error(each.stream);
-      cuda::cross_entropy_backward<BFloat16>(each.stream, dlogits, factor.data, dloss.data, logits,
-                                             targets.data, lse, each.rows, width, error.data());
-      error.expect_none();
-      for (auto* scalar : {&factor, &dloss}) scalar->free();
-      targets.free();
+      losses.note(each.ends);
       dlogits.note(each.ends);
     });
   }

@@ -83,6 +83,34 @@ void check_forward(const Rows& s) {
   CHECK(largest_error(outputs[1], rstd) <= 1e-6);
 }
 
+/// @param in_place  the sum lies over y
+template <class T>
+void check_add_forward(const Rows& s, bool in_place) {
+  INFO(s.rows << " rows of " << s.width << ", skip " << s.skip << ", in place " << in_place);
+  const Inputs<T> in(s);
+  const Tensor out = Tensor::empty({s.rows, s.width}, fsdp::dtype_of<T>());
+  const Tensor sum = Tensor::empty({s.rows, s.width}, fsdp::dtype_of<T>());
+  const Tensor rstd = Tensor::empty({s.rows}, DType::float32);
+  ops::add(sum, on_cpu(in.x, {s.rows, s.width}), on_cpu(in.dout, {s.rows, s.width}));
+  ops::rms_norm(out, rstd, sum, on_cpu(in.weight, {s.width}), kEps);
+  const Outputs outputs = in_plans(std::is_same_v<T, float>, [&](cudaStream_t stream) {
+    DeviceValues<T> to(stream, in.held, s.skip), x(stream, in.x, s.skip), w(stream, in.weight, 0);
+    DeviceValues<T> y(stream, in.dout, 0), apart(stream, in.held, s.skip);
+    DeviceValues<float> factors(stream, std::vector<float>(in.rstd.size()), 0);
+    DeviceValues<T>& total = in_place ? y : apart;
+    fsdp::cuda::add_rms_norm(stream, to.data(), factors.data(), total.data(), x.data(), y.data(),
+                             w.data(), s.rows, s.width, kEps);
+    x.drop();
+    w.drop();
+    (in_place ? apart : y).drop();
+    return Outputs{to.take({s.rows, s.width}), factors.take({s.rows}),
+                   total.take({s.rows, s.width})};
+  });
+  CHECK(largest_error(outputs[0], out) <= tolerance<T>());
+  CHECK(largest_error(outputs[1], rstd) <= 1e-6);
+  CHECK(ops::equal_bits(outputs[2], sum));
+}
+
 /// @param in_place  dx lies over dout
 /// @param parts  for which there is scratch
 template <class T>
@@ -121,6 +149,13 @@ void check_backward(const Rows& s, bool add, bool in_place, std::int64_t parts) 
 TEMPLATE_TEST_CASE("rms_norm on CUDA memory gives the CPU's values", "[kernels]", float, BFloat16,
                    Float16) {
   for (const Rows& s : some_rows()) check_forward<TestType>(s);
+}
+
+TEMPLATE_TEST_CASE("add_rms_norm on CUDA memory gives the CPU's sum and its norm", "[kernels]",
+                   float, BFloat16, Float16) {
+  for (const Rows& s : some_rows()) {
+    for (const bool in_place : {false, true}) check_add_forward<TestType>(s, in_place);
+  }
 }
 
 TEMPLATE_TEST_CASE("rms_norm's backward on CUDA memory sets, adds, and works in place", "[kernels]",

@@ -65,14 +65,15 @@ TEST_CASE("a block and a step launch as many kernels as they did", "[train][stan
   CHECK(lines_of(block) ==
         lines_of({{"cublasLtMatmul", 21},  // seven layers: forward, and twice backward
                   {"rotate_kernel", 4},
-                  {"forward_kernel", 2 + 1 + 1},  // of norms, SwiGLU, attention
+                  {"forward_kernel", 1 + 1 + 1},  // of a norm, SwiGLU, attention
+                  {"add_forward_kernel", 1},      // of the norm of a sum
                   {"backward_kernel", 1},         // of SwiGLU
                   {"input_and_parts_kernel", 2},  // of the norms' backward, like the next
                   {"sum_parts_kernel", 2},
                   {"row_kernel", 1},  // of attention's backward, like the next two
                   {"query_kernel", 1},
                   {"key_kernel", 1},
-                  {"map_kernel", 2},   // sums in the block; a mean of one, and clipping, take none
+                  {"map_kernel", 1},   // the sum at the end; a mean of one, and clipping, take none
                   {"copy_kernel", 3},  // the unit's parameters and gradient, and casts of them
                   {"add_squares_kernel", 1},
                   {"update_kernel", 1}}));
@@ -83,10 +84,10 @@ TEST_CASE("a block and a step launch as many kernels as they did", "[train][stan
                                                            {"input_and_parts_kernel", 1},
                                                            {"sum_parts_kernel", 1},
                                                            {"cublasLtMatmul", 3},
-                                                           {"log_sum_kernel", 1},  // of the loss
-                                                           {"factor_kernel", 1},
+                                                           {"count_kernel", 1},  // of the loss
+                                                           {"row_kernel", 1},
                                                            {"loss_kernel", 1},
-                                                           {"backward_kernel", 1},
+                                                           {"scale_kernel", 1},
                                                            {"fill_kernel", 1},
                                                            {"copy_kernel", 5},
                                                            {"add_squares_kernel", 2},

@@ -49,8 +49,10 @@ class ClosedForm {
       const std::int64_t tape = kept(k) + segments_[k]->forward.back().activation;
       highest = std::max(highest, 4 * sum(u_, k, k + depth_ + 1) + tape);
     }
-    // The loss comes last; the last unit is still there.
-    const std::int64_t loss = kept(u_.size()) + paper_.loss.kept() + paper_.loss_value;
+    // The loss comes last, and has one number a row while it is computed; the last unit is still
+    // there.
+    const std::int64_t rows = paper_.data / (2 * 4);
+    const std::int64_t loss = kept(u_.size()) + paper_.loss.kept() + 4 * rows + paper_.loss_value;
     highest = std::max(highest, 4 * u_.back() + loss);
     return fixed_ + 4 * pop(m) * sum(n_, 0, n_.size()) + highest;
   }

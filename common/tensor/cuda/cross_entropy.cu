@@ -1,6 +1,6 @@
-// Bytes a logit: its size forward, 2 times its size backward; about 15 and 12 flops, one of them an
-// exponential. So memory limits both: on a card of 3.3 TB/s, 4 bytes a logit of bfloat16 are 825 G
-// logits/s backward. The loss itself reads one logit per row.
+// Bytes a logit: its size for the loss, and twice its size with the gradient, whose second reading
+// finds the row in the cache; about 15 and 27 flops, two of them exponentials. So memory limits
+// both: on a card of 3.3 TB/s, 4 bytes a logit of bfloat16 are 825 G logits/s.
 #include "tensor/cuda/cross_entropy.h"
 
 #include "device/cuda/warp_instructions.h"
@@ -19,6 +19,14 @@ __device__ bool counts(std::int32_t target, std::int64_t row, std::int64_t width
   return target != kIgnored && is_in_range(target, row, width, error != nullptr, error);
 }
 
+/// Threads of a row that has a block: so many that the rows under way, one or two for each
+/// multiprocessor, stay in the cache until they are read again.
+constexpr int kThreadsOfRow = 1024;
+
+dim3 threads_of_rows(std::int64_t width) {
+  return width <= kWarpWidth ? threads_for_rows(width) : dim3(kThreadsOfRow);
+}
+
 /// e^x for x <= 0, within 3 units in the last place where it counts in a sum.
 __device__ __forceinline__ float exp_of(float x) { return fast_exp2(x * kLog2E); }
 
@@ -33,41 +41,44 @@ struct LogSum {
   }
 };
 
-/// The sum over the threads of a row, in its first.
-__device__ LogSum total_of_row(LogSum mine) {
-  __shared__ float highest[kThreads / 32], sums[kThreads / 32];
-  const unsigned warp = threadIdx.x / 32, warps = blockDim.x / 32;
+/// The sum over the lanes of a warp, in its first.
+__device__ LogSum total_of_warp(LogSum mine) {
   for (int apart = 16; apart > 0; apart /= 2) {
     LogSum other;
     other.highest = __shfl_down_sync(kWholeWarp, mine.highest, apart);
     other.sum = __shfl_down_sync(kWholeWarp, mine.sum, apart);
     mine.add(other);
   }
+  return mine;
+}
+
+/// The sum over the threads of a row, in its first.
+__device__ LogSum total_of_row(LogSum mine) {
+  __shared__ float highest[kThreadsOfRow / 32], sums[kThreadsOfRow / 32];
+  const unsigned warp = threadIdx.x / 32, warps = blockDim.x / 32;
+  mine = total_of_warp(mine);
   if (warps == 1) return mine;
   if (threadIdx.x % 32 == 0) {
     highest[warp] = mine.highest;
     sums[warp] = mine.sum;
   }
   __syncthreads();
-  if (threadIdx.x == 0) {
-    for (unsigned other = 1; other < warps; ++other) {
-      LogSum next;
-      next.highest = highest[other];
-      next.sum = sums[other];
-      mine.add(next);
-    }
+  if (warp > 0) return mine;
+  mine = {};
+  if (threadIdx.x < warps) {
+    mine.highest = highest[threadIdx.x];
+    mine.sum = sums[threadIdx.x];
   }
-  return mine;
+  return total_of_warp(mine);
 }
 
 constexpr int kFours =
     4;  // of a thread, before their sum joins the others: two exponentials a time
 
+/// Of the elements of a row that its thread has.
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    log_sum_kernel(float* lse, const T* logits, std::int64_t rows, std::int64_t width) {
-  const std::int64_t row = row_of_thread(), apart = 4 * static_cast<std::int64_t>(blockDim.x);
-  if (row >= rows) return;
+__device__ LogSum sum_of_thread(const T* row, std::int64_t width) {
+  const std::int64_t apart = 4 * static_cast<std::int64_t>(blockDim.x);
   LogSum sum;
   for_whole_rows(
       [&](auto whole) {
@@ -77,7 +88,7 @@ __global__ void __launch_bounds__(kThreads)
           FSDP_UNROLL
           for (int f = 0; f < kFours; ++f) {
             const std::int64_t at = i + f * apart;
-            load_four(x[f], logits + row * width + at, width - at, whole, -INFINITY);
+            load_four(x[f], row + at, width - at, whole, -INFINITY);
           }
           FSDP_UNROLL
           for (int f = 0; f < kFours; ++f) {
@@ -90,9 +101,52 @@ __global__ void __launch_bounds__(kThreads)
           sum.add(some);
         }
       },
-      width, logits);
-  sum = total_of_row(sum);
-  if (threadIdx.x == 0) lse[row] = sum.highest + logf(sum.sum);
+      width, row);
+  return sum;
+}
+
+/// The number that the first thread of a row has, in all of them.
+__device__ float of_first_thread(float value) {
+  __shared__ float of_block;
+  if (blockDim.x == 32) return __shfl_sync(kWholeWarp, value, 0);
+  if (threadIdx.x == 0) of_block = value;
+  __syncthreads();
+  return of_block;
+}
+
+// The loss of each row, and the gradient of its logits unless `dlogits` is null.
+template <class T>
+__global__ void __launch_bounds__(kThreadsOfRow, 1)
+    row_kernel(float* losses, T* dlogits, const CountedRows* counted, const T* logits,
+               const std::int32_t* targets, std::int64_t rows, std::int64_t width) {
+  const std::int64_t row = row_of_thread(), at = row * width;
+  if (row >= rows) return;
+  const std::int32_t target = targets[row];
+  const bool is_counted = counts(target, row, width, nullptr);
+  float shift = 0;  // the logarithm of the row's sum
+  if (is_counted) {
+    const LogSum sum = total_of_row(sum_of_thread(logits + at, width));
+    shift = of_first_thread(sum.highest + logf(sum.sum));
+  }
+  if (threadIdx.x == 0 && !is_counted) losses[row] = 0;
+  if (dlogits == nullptr) {
+    if (threadIdx.x == 0 && is_counted) losses[row] = shift - widen(logits[at + target]);
+    return;
+  }
+  const float by = counted->factor;
+  for_fours_of_row(width, [&](std::int64_t i) {
+    float x[4], dx[4] = {};
+    if (is_counted) {
+      load_four(x, logits + at + i, width - i);
+      for (int j = 0; j < 4; ++j) {
+        dx[j] = exp_of(x[j] - shift) * by;
+        if (i + j != target) continue;
+        dx[j] -= by;
+        losses[row] = shift - x[j];
+      }
+    }
+    store_four(dlogits + at + i, dx, width - i);
+  });
 }
 
 constexpr int kThreadsOfOne = 1024;  // of a block that works alone
@@ -113,89 +167,49 @@ __device__ Number sum_to_first(Number value) {
 }
 
 // One block.
-template <class T>
-__global__ void __launch_bounds__(kThreadsOfOne, 1)
-    loss_kernel(float* loss, const float* lse, const T* logits, const std::int32_t* targets,
-                std::int64_t rows, std::int64_t width, IndexError* error) {
-  double total = 0;
-  int counted = 0;
-  for (std::int64_t row = threadIdx.x; row < rows; row += kThreadsOfOne) {
-    const std::int32_t target = targets[row];
-    if (!counts(target, row, width, error)) continue;
-    ++counted;
-    total +=
-        static_cast<double>(lse[row]) - static_cast<double>(widen(logits[row * width + target]));
-  }
-  total = sum_to_first(total);
-  counted = sum_to_first(counted);
-  if (threadIdx.x == 0) {
-    *loss = counted == 0 ? 0.0F : static_cast<float>(total / static_cast<double>(counted));
-  }
-}
-
-// One block.
 __global__ void __launch_bounds__(kThreadsOfOne)
-    factor_kernel(float* factor, const float* dloss, const std::int32_t* targets, std::int64_t rows,
-                  std::int64_t width, IndexError* error) {
+    count_kernel(CountedRows* result, float dloss, const std::int32_t* targets, std::int64_t rows,
+                 std::int64_t width, IndexError* error) {
   int counted = 0;
   for (std::int64_t row = threadIdx.x; row < rows; row += kThreadsOfOne) {
     if (counts(targets[row], row, width, error)) ++counted;
   }
   counted = sum_to_first(counted);
-  if (threadIdx.x == 0) *factor = counted == 0 ? 0.0F : *dloss / static_cast<float>(counted);
+  if (threadIdx.x != 0) return;
+  result->count = counted;
+  result->factor = counted == 0 ? 0.0F : dloss / static_cast<float>(counted);
 }
 
-template <class T>
-__global__ void __launch_bounds__(kThreads)
-    backward_kernel(T* dlogits, const float* factor, const T* logits, const std::int32_t* targets,
-                    const float* lse, std::int64_t rows, std::int64_t width) {
-  const std::int64_t row = row_of_thread(), at = row * width;
-  if (row >= rows) return;
-  const std::int32_t target = targets[row];
-  const bool is_counted = counts(target, row, width, nullptr);
-  const float by = *factor, shift = lse[row];
-  for_fours_of_row(width, [&](std::int64_t i) {
-    float x[4], dx[4] = {};
-    if (is_counted) {
-      load_four(x, logits + at + i, width - i);
-      for (int j = 0; j < 4; ++j) {
-        dx[j] = exp_of(x[j] - shift) * by;
-        if (i + j == target) dx[j] -= by;
-      }
-    }
-    store_four(dlogits + at + i, dx, width - i);
-  });
+// One block.
+__global__ void __launch_bounds__(kThreadsOfOne)
+    loss_kernel(float* loss, const float* losses, const CountedRows* counted, std::int64_t rows) {
+  double total = 0;
+  for (std::int64_t row = threadIdx.x; row < rows; row += kThreadsOfOne) {
+    total += static_cast<double>(losses[row]);
+  }
+  total = sum_to_first(total);
+  if (threadIdx.x != 0) return;
+  const int count = counted->count;
+  *loss = count == 0 ? 0.0F : static_cast<float>(total / static_cast<double>(count));
 }
 
 }  // namespace
 
 template <class T>
-void cross_entropy(Stream stream, float* loss, float* lse, const T* logits,
-                   const std::int32_t* targets, std::int64_t rows, std::int64_t width,
-                   IndexError* error) {
-  launch("cross_entropy", blocks_for_rows(rows, width), threads_for_rows(width), 0, stream,
-         log_sum_kernel<Element<T>>, lse, on_device(logits), rows, width);
-  launch("cross_entropy", 1, kThreadsOfOne, 0, stream, loss_kernel<Element<T>>, loss, lse,
-         on_device(logits), targets, rows, width, error);
-}
-
-template <class T>
-void cross_entropy_backward(Stream stream, T* dlogits, float* factor, const float* dloss,
-                            const T* logits, const std::int32_t* targets, const float* lse,
-                            std::int64_t rows, std::int64_t width, IndexError* error) {
-  launch("cross_entropy_backward", 1, kThreadsOfOne, 0, stream, factor_kernel, factor, dloss,
-         targets, rows, width, error);
-  launch("cross_entropy_backward", blocks_for_rows(rows, width), threads_for_rows(width), 0, stream,
-         backward_kernel<Element<T>>, on_device(dlogits), factor, on_device(logits), targets, lse,
+void cross_entropy(Stream stream, float* loss, float* losses, T* dlogits, float dloss,
+                   CountedRows* counted, const T* logits, const std::int32_t* targets,
+                   std::int64_t rows, std::int64_t width, IndexError* error) {
+  launch("cross_entropy", 1, kThreadsOfOne, 0, stream, count_kernel, counted, dloss, targets, rows,
+         width, error);
+  launch("cross_entropy", blocks_for_rows(rows, width), threads_of_rows(width), 0, stream,
+         row_kernel<Element<T>>, losses, on_device(dlogits), counted, on_device(logits), targets,
          rows, width);
+  launch("cross_entropy", 1, kThreadsOfOne, 0, stream, loss_kernel, loss, losses, counted, rows);
 }
 
-#define FSDP_FOR(T)                                                                                \
-  template void cross_entropy(Stream, float*, float*, const T*, const std::int32_t*, std::int64_t, \
-                              std::int64_t, IndexError*);                                          \
-  template void cross_entropy_backward(Stream, T*, float*, const float*, const T*,                 \
-                                       const std::int32_t*, const float*, std::int64_t,            \
-                                       std::int64_t, IndexError*);
+#define FSDP_FOR(T)                                                                      \
+  template void cross_entropy(Stream, float*, float*, T*, float, CountedRows*, const T*, \
+                              const std::int32_t*, std::int64_t, std::int64_t, IndexError*);
 FSDP_FOR(float)
 FSDP_FOR(BFloat16)
 FSDP_FOR(Float16)

@@ -71,6 +71,14 @@ void rms_norm(const Tensor& out, const Tensor& rstd, const Tensor& x, const Tens
   });
 }
 
+void add_rms_norm(const Tensor& out, const Tensor& rstd, const Tensor& sum, const Tensor& x,
+                  const Tensor& y, const Tensor& weight, double eps) {
+  dispatch_floating("add_rms_norm", x.dtype(), [&]<class T>(T) {
+    cuda::add_rms_norm(compute(), out.data<T>(), rstd.data<float>(), sum.data<T>(), x.data<T>(),
+                       y.data<T>(), weight.data<T>(), x.size(0), x.size(1), eps);
+  });
+}
+
 void rms_norm_backward(const Tensor& dx, Write write_dx, const Tensor& dweight, Write write_dweight,
                        const Tensor& dout, const Tensor& x, const Tensor& weight,
                        const Tensor& rstd) {
@@ -121,24 +129,15 @@ void swiglu_backward(const Tensor& dgate, const Tensor& dup, const Tensor& dout,
   });
 }
 
-void cross_entropy(const Tensor& loss, const Tensor& lse, const Tensor& logits,
-                   const Tensor& targets) {
-  IndexError* const error =
-      CudaKernelState::current().error_of("cross_entropy", "target", logits.size(1));
-  dispatch_floating("cross_entropy", logits.dtype(), [&]<class T>(T) {
-    cuda::cross_entropy(compute(), loss.data<float>(), lse.data<float>(), logits.data<T>(),
-                        targets.data<std::int32_t>(), logits.size(0), logits.size(1), error);
-  });
-}
-
-void cross_entropy_backward(const Tensor& dlogits, const Tensor& dloss, const Tensor& logits,
-                            const Tensor& targets, const Tensor& lse) {
+void cross_entropy(const Tensor& loss, const Tensor& losses, const Tensor& logits,
+                   const Tensor& targets, const Tensor& dlogits, double dloss) {
   CudaKernelState& state = CudaKernelState::current();
-  IndexError* const error = state.error_of("cross_entropy_backward", "target", logits.size(1));
-  dispatch_floating("cross_entropy_backward", logits.dtype(), [&]<class T>(T) {
-    cuda::cross_entropy_backward(
-        compute(), dlogits.data<T>(), state.word<float>(), dloss.data<float>(), logits.data<T>(),
-        targets.data<std::int32_t>(), lse.data<float>(), logits.size(0), logits.size(1), error);
+  IndexError* const error = state.error_of("cross_entropy", "target", logits.size(1));
+  dispatch_floating("cross_entropy", logits.dtype(), [&]<class T>(T) {
+    T* const dx = dlogits.is_defined() ? dlogits.data<T>() : nullptr;
+    cuda::cross_entropy(compute(), loss.data<float>(), losses.data<float>(), dx,
+                        static_cast<float>(dloss), state.word<CountedRows>(), logits.data<T>(),
+                        targets.data<std::int32_t>(), logits.size(0), logits.size(1), error);
   });
 }
 
@@ -149,6 +148,7 @@ void add_transformer_kernels() {
   kernel_of<ops::embedding> = embedding;
   kernel_of<ops::embedding_backward> = embedding_backward;
   kernel_of<ops::rms_norm> = rms_norm;
+  kernel_of<ops::add_rms_norm> = add_rms_norm;
   kernel_of<ops::rms_norm_backward> = rms_norm_backward;
   kernel_of<ops::rope> = rope;
   kernel_of<ops::attention> = attention;
@@ -156,7 +156,6 @@ void add_transformer_kernels() {
   kernel_of<ops::swiglu> = swiglu;
   kernel_of<ops::swiglu_backward> = swiglu_backward;
   kernel_of<ops::cross_entropy> = cross_entropy;
-  kernel_of<ops::cross_entropy_backward> = cross_entropy_backward;
 }
 
 }  // namespace fsdp::cuda

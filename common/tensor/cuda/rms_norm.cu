@@ -1,7 +1,7 @@
-// Bytes an element: forward 2 times its size (the second reading of x finds it in the cache),
-// backward 3 (4 if dx adds); about 4 and 10 flops. Without room for sums of parts, dweight reads x
-// and dout once more. So memory limits all of them: on a card of 3.3 TB/s, 8 bytes an element of
-// float32 are 410 G elements/s forward.
+// Bytes an element: forward 2 times its size (the second reading of x finds it in the cache), 4
+// with an addition; backward 3 (4 if dx adds); about 4, 5 and 10 flops. Without room for sums of
+// parts, dweight reads x and dout once more. So memory limits all of them: on a card of 3.3 TB/s, 8
+// bytes an element of float32 are 410 G elements/s forward.
 #include "tensor/cuda/rms_norm.h"
 
 #include "tensor/cuda/rows.h"
@@ -11,34 +11,65 @@
 namespace fsdp::cuda {
 namespace {
 
+/// out = x weight / rms(x) of one row, by the threads that have it; `squares` are those of theirs.
+template <class T>
+__device__ __forceinline__ void norm_row(T* out, float* rstd, const T* x, const T* weight,
+                                         float squares, std::int64_t row, std::int64_t width,
+                                         float eps) {
+  squares = sum_of_row(squares);
+  const float factor = 1.0F / sqrtf(squares / static_cast<float>(width) + eps);
+  if (threadIdx.x == 0) rstd[row] = factor;
+  for_fours_of_row(width, [&](std::int64_t i) {
+    float v[4], w[4], y[4];
+    load_four(v, x + row * width + i, width - i);
+    load_four(w, weight + i, width - i);
+    for (int j = 0; j < 4; ++j) y[j] = v[j] * factor * w[j];
+    store_four(out + row * width + i, y, width - i);
+  });
+}
+
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     forward_kernel(T* out, float* rstd, const T* x, const T* weight, std::int64_t rows,
                    std::int64_t width, float eps) {
   const std::int64_t row = row_of_thread();
   if (row >= rows) return;
-  const T* from = x + row * width;
-  T* to = out + row * width;
   float squares = 0;
   for_whole_rows(
       [&](auto whole) {
         for_fours_of_row(width, [&](std::int64_t i) {
           float v[4];
-          load_four(v, from + i, width - i, whole);
+          load_four(v, x + row * width + i, width - i, whole);
           for (int j = 0; j < 4; ++j) squares += v[j] * v[j];
         });
       },
       width, x);
-  squares = sum_of_row(squares);
-  const float factor = 1.0F / sqrtf(squares / static_cast<float>(width) + eps);
-  if (threadIdx.x == 0) rstd[row] = factor;
-  for_fours_of_row(width, [&](std::int64_t i) {
-    float v[4], w[4], y[4];
-    load_four(v, from + i, width - i);
-    load_four(w, weight + i, width - i);
-    for (int j = 0; j < 4; ++j) y[j] = v[j] * factor * w[j];
-    store_four(to + i, y, width - i);
-  });
+  norm_row(out, rstd, x, weight, squares, row, width, eps);
+}
+
+// sum = x + y, which its thread reads again after the squares: rounded, as an addition leaves it.
+template <class T>
+__global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
+    add_forward_kernel(T* out, float* rstd, T* sum, const T* x, const T* y, const T* weight,
+                       std::int64_t rows, std::int64_t width, float eps) {
+  const std::int64_t row = row_of_thread(), at = row * width;
+  if (row >= rows) return;
+  float squares = 0;
+  for_whole_rows(
+      [&](auto whole) {
+        for_fours_of_row(width, [&](std::int64_t i) {
+          float v[4], w[4];
+          load_four(v, x + at + i, width - i, whole);
+          load_four(w, y + at + i, width - i, whole);
+          for (int j = 0; j < 4; ++j) {
+            v[j] = widen(narrow<T>(v[j] + w[j]));
+            squares += v[j] * v[j];
+          }
+          store_four(sum + at + i, v, width - i);
+        });
+      },
+      width, x, y);
+  norm_row(out, rstd, static_cast<const T*>(sum), weight, squares, row, width, eps);
 }
 
 /// dx = rstd (w dy - x̂ mean(w dy x̂)), x̂ = x rstd, of one row, by the threads that have it. Calls
@@ -208,6 +239,15 @@ void rms_norm(Stream stream, T* out, float* rstd, const T* x, const T* weight, s
 }
 
 template <class T>
+void add_rms_norm(Stream stream, T* out, float* rstd, T* sum, const T* x, const T* y,
+                  const T* weight, std::int64_t rows, std::int64_t width, double eps) {
+  if (rows == 0) return;
+  launch("add_rms_norm", blocks_for_rows(rows, width), threads_for_rows(width), 0, stream,
+         add_forward_kernel<Element<T>>, on_device(out), rstd, on_device(sum), on_device(x),
+         on_device(y), on_device(weight), rows, width, static_cast<float>(eps));
+}
+
+template <class T>
 void rms_norm_backward(Stream stream, T* dx, bool add_dx, T* dweight, bool add_dweight,
                        const T* dout, const T* x, const T* weight, const float* rstd,
                        std::int64_t rows, std::int64_t width, std::span<std::byte> scratch) {
@@ -240,10 +280,12 @@ void rms_norm_backward(Stream stream, T* dx, bool add_dx, T* dweight, bool add_d
   }
 }
 
-#define FSDP_FOR(T)                                                                          \
-  template void rms_norm(Stream, T*, float*, const T*, const T*, std::int64_t, std::int64_t, \
-                         double);                                                            \
-  template void rms_norm_backward(Stream, T*, bool, T*, bool, const T*, const T*, const T*,  \
+#define FSDP_FOR(T)                                                                              \
+  template void rms_norm(Stream, T*, float*, const T*, const T*, std::int64_t, std::int64_t,     \
+                         double);                                                                \
+  template void add_rms_norm(Stream, T*, float*, T*, const T*, const T*, const T*, std::int64_t, \
+                             std::int64_t, double);                                              \
+  template void rms_norm_backward(Stream, T*, bool, T*, bool, const T*, const T*, const T*,      \
                                   const float*, std::int64_t, std::int64_t, std::span<std::byte>);
 FSDP_FOR(float)
 FSDP_FOR(BFloat16)

@@ -16,6 +16,11 @@ template <class T>
 void rms_norm(Stream stream, T* out, float* rstd, const T* x, const T* weight, std::int64_t rows,
               std::int64_t width, double eps);
 
+/// sum = x + y and its norm; sum may be x or y.
+template <class T>
+void add_rms_norm(Stream stream, T* out, float* rstd, T* sum, const T* x, const T* y,
+                  const T* weight, std::int64_t rows, std::int64_t width, double eps);
+
 /// dx may be null (not needed), likewise dweight; dx may be dout. `add_dx` and `add_dweight` add
 /// to what they hold. Each column of dweight is summed in an order that the shape, the size of the
 /// scratch, and whether dx is needed decide.

@@ -94,13 +94,15 @@ void rate_block(Rates& rates, const nn::TransformerConfig& model, std::int64_t r
                 Passes passes) {
   const Shape narrow = {rows, model.hidden_size}, wide = {rows, model.intermediate_size};
   const Tensor x = device_values(narrow, kNarrow), dx = device_values(narrow, kNarrow);
-  const Tensor out = Tensor::empty(narrow, kNarrow);
+  const Tensor out = Tensor::empty(narrow, kNarrow), sum = Tensor::empty(narrow, kNarrow);
   const Tensor weight = device_values({model.hidden_size}, kNarrow);
   const Tensor dweight = Tensor::empty({model.hidden_size}, kNarrow);
   const Tensor rstd = Tensor::empty({rows});
-  rates.set_per_step(2 * passes.forward);
+  rates.set_per_step(passes.forward);
   rates.add("add", 3 * bytes_of(x), [&] { ops::add(out, x, dx); });
-  rates.set_per_step(2 * passes.forward + 1);  // the last norm is the head's
+  rates.add("add and rms_norm", 4 * bytes_of(x),
+            [&] { ops::add_rms_norm(out, rstd, sum, x, dx, weight, 1e-5); });
+  rates.set_per_step(passes.forward + 1);  // the last norm is the head's
   rates.add("rms_norm", bytes_of(x, out), [&] { ops::rms_norm(out, rstd, x, weight, 1e-5); });
   rates.set_per_step(2 * passes.backward);  // to the gradient that the residual has left
   rates.add("rms_norm_backward", 4 * bytes_of(x), [&] {
@@ -139,11 +141,9 @@ void rate_vocabulary(Rates& rates, const nn::TransformerConfig& model, std::int6
 
   const Tensor logits = device_values({rows, model.vocab_size}, kNarrow);
   const Tensor dlogits = Tensor::empty(logits.shape(), kNarrow);
-  const Tensor loss = Tensor::empty({1}), dloss = device_values({1}), lse = Tensor::empty({rows});
-  rates.add("cross_entropy", bytes_of(logits),
-            [&] { ops::cross_entropy(loss, lse, logits, on_card); });
-  rates.add("cross_entropy_backward", bytes_of(logits, dlogits),
-            [&] { ops::cross_entropy_backward(dlogits, dloss, logits, on_card, lse); });
+  const Tensor loss = Tensor::empty({1}), losses = Tensor::empty({rows});
+  rates.add("cross_entropy", bytes_of(logits, dlogits),
+            [&] { ops::cross_entropy(loss, losses, logits, on_card, dlogits); });
 }
 
 /// Over n of the parameters; a step has as many `times`.

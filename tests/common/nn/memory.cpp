@@ -27,8 +27,8 @@ struct Activations {
   std::int64_t block() const { return rows() * (6 * d + 2 * g + 3 * f + 2) + b * h * t; }
   /// normed, logits, and the statistics of the norm.
   std::int64_t head() const { return rows() * (d + v + 1); }
-  /// The loss and one number a row.
-  std::int64_t loss() const { return rows() + 1; }
+  /// The loss. The gradient of the logits lies over them.
+  std::int64_t loss() const { return 1; }
 };
 
 /// Activation bytes that appear between a module's states.

@@ -135,6 +135,35 @@ TEST_CASE("RMS normalization and its gradients") {
   }
 }
 
+TEST_CASE("a sum and its norm have the bits of an addition and a norm") {
+  const std::int64_t rows = GENERATE(1, 37), width = GENERATE(1, 31, 256, 1003);
+  const auto x = random_values(rows * width, 1), y = random_values(rows * width, 2);
+  const auto w = random_values(width, 3);
+  for (const DType dtype : kFloating) {
+    const auto outputs = run_everywhere([&](const Placement& at) {
+      const Shape shape{rows, width};
+      const Tensor tx = at.values(x, shape, dtype), ty = at.values(y, shape, dtype);
+      const Tensor tw = at.values(w, {width}, dtype), sum = at.empty(shape, dtype);
+      const Tensor out = at.empty(shape, dtype), rstd = at.empty({rows}, dtype);
+      ops::add(sum, tx, ty);
+      ops::rms_norm(out, rstd, sum, tw, 1e-5);
+      std::vector all{sum, out, rstd};
+      const auto together = [&](const Tensor& place) {
+        const Tensor normed = at.empty(shape, dtype), scale = at.empty({rows}, dtype);
+        ops::add_rms_norm(normed, scale, place, tx, ty, tw, 1e-5);
+        all.insert(all.end(), {place, normed, scale});
+      };
+      together(at.empty(shape, dtype));
+      together(ty);
+      return all;
+    });
+    for (std::size_t i = 3; i < outputs.size(); ++i) {
+      INFO("output " << i);
+      CHECK(ops::equal_bits(outputs[i], outputs[i % 3]));
+    }
+  }
+}
+
 TEST_CASE("rotation by position, and back") {
   const std::int64_t batch = 2, length = 33, heads = 3, width = GENERATE(2, 8, 34, 64);
   const std::int64_t pairs = width / 2;

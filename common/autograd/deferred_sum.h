@@ -1,0 +1,39 @@
+/// @file
+/// @ingroup autograd
+/// DeferredSum: a sum that the norm after it computes, in one pass over memory.
+#pragma once
+
+#include "autograd/variable.h"
+
+#include <optional>
+
+namespace fsdp {
+
+/// add(x, y), whose elements are computed later: by the first rms_norm() of it on this thread, in
+/// whatever module that is, or else by finish(). Until then nothing may read them. A tape has the
+/// same nodes as without it, and the tracker counts the same bytes.
+class DeferredSum {
+ public:
+  DeferredSum(const Variable& x, Variable y);
+  ~DeferredSum();
+  DeferredSum(const DeferredSum&) = delete;
+  DeferredSum& operator=(const DeferredSum&) = delete;
+
+  struct Terms {
+    Tensor x, y;
+  };
+  /// For the function that can compute `sum` with what it does: its terms, if it is still to be
+  /// computed. From then on it counts as computed.
+  static std::optional<Terms> take(const Tensor& sum);
+
+  const Variable& result() const { return sum_; }
+  /// result(), with its elements.
+  const Variable& finish();
+
+ private:
+  Variable sum_;
+  std::optional<Terms> terms_;  // none: it is computed
+  DeferredSum* outer_;
+};
+
+}  // namespace fsdp
