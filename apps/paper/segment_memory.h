@@ -42,18 +42,18 @@ struct Kernel {
 /// (The loss makes d(loss) itself.)
 ///
 /// Of a model that is trained as a whole, this is what is kept, with R = B·T rows. An element has
-/// the bytes of the format that the model computes in; lse, r and the loss are float32 in each:
+/// the bytes of the format that the model computes in; lse and r are float32 in each:
 ///
 ///     x = R·d    one row vector per token     kv = R·G·D  keys, or values
 ///     q = R·H·D  queries; x if D = d / H      lse = R·H   attention's normalizers
-///     f = R·F    one hidden vector per token  r = R       one number per row (rstd, lse of the
-///     v = R·V    logits                                   loss)
+///     f = R·F    one hidden vector per token  r = R       one number per row (rstd)
+///     v = R·V    logits, then their gradient
 ///
 ///     kept by    embedding  0 (the tokens belong to the data)
 ///                block      4x + 2q + 2kv + 3f + lse + 2r
 ///                           input, norm, middle, norm | q, attention | k, v | gate, up, hidden
 ///                head       2x + r
-///                loss       v + r
+///                loss       v
 struct SegmentMemory {
   std::vector<MemoryPoint> forward;   ///< front(): on entry, back(): on exit
   std::vector<MemoryPoint> backward;  ///< likewise; empty if nothing was recorded

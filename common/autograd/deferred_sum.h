@@ -10,8 +10,10 @@
 namespace fsdp {
 
 /// add(x, y), whose elements are computed later: by the first rms_norm() of it on this thread, in
-/// whatever module that is, or else by finish(). Until then nothing may read them. A tape has the
-/// same nodes as without it, and the tracker counts the same bytes.
+/// whatever module that is, or else by finish(). Until then nothing else may read them. A tape has
+/// the same nodes as without it, and the tracker counts the same bytes.
+///
+/// Those of a thread end in the reverse order of their beginning, on that thread: local variables.
 class DeferredSum {
  public:
   DeferredSum(const Variable& x, Variable y);
@@ -22,15 +24,19 @@ class DeferredSum {
   struct Terms {
     Tensor x, y;
   };
-  /// For the function that can compute `sum` with what it does: its terms, if it is still to be
-  /// computed. From then on it counts as computed.
-  static std::optional<Terms> take(const Tensor& sum);
+  /// For a function of rows that can compute `rows` with what it does: its terms, if it is a sum
+  /// that is still to be computed. From then on it counts as computed.
+  static std::optional<Terms> take(const Tensor& rows);
+  /// Computes `x` if it is a sum that is still to be computed: before anybody else reads it.
+  static void settle(const Tensor& x);
 
   const Variable& result() const { return sum_; }
   /// result(), with its elements.
   const Variable& finish();
 
  private:
+  static DeferredSum* pending(const Tensor& x);
+
   Variable sum_;
   std::optional<Terms> terms_;  // none: it is computed
   DeferredSum* outer_;

@@ -119,13 +119,23 @@ DeferredSum::DeferredSum(const Variable& x, Variable y) : outer_(innermost_sum) 
 
 DeferredSum::~DeferredSum() { innermost_sum = outer_; }
 
-std::optional<DeferredSum::Terms> DeferredSum::take(const Tensor& sum) {
-  for (DeferredSum* each = innermost_sum; each != nullptr; each = each->outer_) {
-    const Tensor& own = each->sum_.data();
-    if (own.storage() == sum.storage() && own.shape() == sum.shape())
-      return std::exchange(each->terms_, std::nullopt);
-  }
-  return std::nullopt;
+DeferredSum* DeferredSum::pending(const Tensor& x) {
+  DeferredSum* each = innermost_sum;
+  while (each != nullptr && each->sum_.data().storage() != x.storage()) each = each->outer_;
+  return each;
+}
+
+std::optional<DeferredSum::Terms> DeferredSum::take(const Tensor& rows) {
+  DeferredSum* const sum = pending(rows);
+  if (sum == nullptr) return std::nullopt;
+  const Tensor& own = sum->sum_.data();
+  const bool is_whole = own.numel() == rows.numel() && own.size(-1) == rows.size(-1);
+  if (!is_whole) sum->finish();
+  return std::exchange(sum->terms_, std::nullopt);
+}
+
+void DeferredSum::settle(const Tensor& x) {
+  if (DeferredSum* const sum = pending(x)) sum->finish();
 }
 
 const Variable& DeferredSum::finish() {

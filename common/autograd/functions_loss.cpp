@@ -2,6 +2,7 @@
 #include "autograd/node.h"
 #include "autograd/rows.h"
 
+#include <cmath>
 #include <utility>
 
 namespace fsdp {
@@ -11,12 +12,20 @@ namespace {
 /// A loss whose forward has made the gradient of its input, but for a factor.
 class LossNode : public Node {
  public:
-  /// The gradient is `gradient` · times / over · that of the loss.
-  LossNode(std::string_view name, Tensor gradient, double times, double over)
-      : name_(name), gradient_(std::move(gradient)), times_(times), over_(over) {}
+  /// The gradient is `gradient` · times / over · that of the loss, which will mostly be `expected`.
+  LossNode(std::string_view name, Tensor gradient, double times, double over, double expected)
+      : name_(name),
+        gradient_(std::move(gradient)),
+        times_(times),
+        over_(over),
+        expected_(expected) {}
   std::string_view name() const override { return name_; }
   void backward(const Tensor& dout) override {
-    ops::scale_by(gradient_, dout, times_, over_);
+    if (dout.device().has_data()) {
+      ops::scale_by(gradient_, dout, times_, over_);
+    } else {
+      ops::scale(gradient_, expected_ * times_ / over_);
+    }
     gradient_.storage()->recategorize(MemoryKind::temp);
     const Tensor dx = std::exchange(gradient_, {});
     pass(0, dx);
@@ -26,11 +35,11 @@ class LossNode : public Node {
  private:
   std::string_view name_;  // a literal
   Tensor gradient_;
-  double times_, over_;
+  double times_, over_, expected_;
 };
 
-/// What the gradient of a loss is taken for if nobody says: in float16, by a number that keeps most
-/// of it above zero.
+/// The gradient of a loss that is expected if nobody names one. In float16, one that keeps most of
+/// the gradients before it above zero.
 double usual_gradient(DType dtype) { return dtype == DType::float16 ? 0x1p15 : 1; }
 
 }  // namespace
@@ -48,13 +57,16 @@ Variable cross_entropy(Variable logits, const Tensor& targets, std::optional<dou
   Tensor dlogits;
   if (with_gradient) dlogits = is_ours ? rows : empty_like(rows);
   double dloss = gradient.value_or(usual_gradient(rows.dtype()));
-  FSDP_CHECK(dloss != 0, "cross_entropy: the gradient of a loss cannot be expected to be 0");
   if (loss.dtype() == DType::float32) dloss = static_cast<float>(dloss);  // as backward() rounds it
+  FSDP_CHECK(dloss != 0 && std::isfinite(dloss),
+             "cross_entropy: the gradient of the loss is expected to be {}, but it must be finite "
+             "and not 0",
+             *gradient);
   ops::cross_entropy(loss, losses, rows, flat, dlogits, dloss);
   // Moved from: a parameter of this function lives on in the caller's expression, and
   // cross_entropy(model(x), y).backward() is one expression.
-  return Node::record(std::make_shared<LossNode>("cross_entropy", std::move(dlogits), 1, dloss),
-                      {std::move(logits)}, loss);
+  auto node = std::make_shared<LossNode>("cross_entropy", std::move(dlogits), 1, dloss, dloss);
+  return Node::record(std::move(node), {std::move(logits)}, loss);
 }
 
 Variable mse_loss(const Variable& x, const Tensor& y) {
@@ -72,7 +84,7 @@ Variable mse_loss(const Variable& x, const Tensor& y) {
   }
   ops::scale(loss, 1 / static_cast<double>(y.numel()));
   const auto n = static_cast<double>(y.numel());
-  return Node::record(std::make_shared<LossNode>("mse_loss", difference, 2, n), {x}, loss);
+  return Node::record(std::make_shared<LossNode>("mse_loss", difference, 2, n, 1), {x}, loss);
 }
 
 }  // namespace fsdp

@@ -1,5 +1,6 @@
 #include "nn/module.h"
 
+#include "autograd/deferred_sum.h"
 #include "base/check.h"
 
 #include <algorithm>
@@ -184,6 +185,7 @@ CallObserverScope::~CallObserverScope() { call_observer = previous_; }
 
 Variable Module::operator()(const Variable& x) {
   if (!around_call_) return call(x);
+  DeferredSum::settle(x.data());  // what is around a call may read its input
   return around_call_(*this, x, [this](const Variable& input) { return call(input); });
 }
 
@@ -206,6 +208,7 @@ Variable Module::call(const Variable& x) {
 // A wrapper may call forward() again when nothing of this call is open any more. What it records
 // then still belongs to this module.
 Variable Module::wrapped_forward(const Variable& x) {
+  DeferredSum::settle(x.data());
   return around_forward_(*this, x, [this](const Variable& input) {
     std::optional<CallFrameScope> frame;
     if (grad_enabled()) {

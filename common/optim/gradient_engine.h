@@ -19,7 +19,7 @@ namespace fsdp::optim {
 ///
 ///     engine.begin_step(plan);
 ///     for (int m = 0; m < plan.micro_steps; ++m) {
-///       loss(model(x[j]), y[j]).backward(plan.loss_scale);
+///       cross_entropy(model(x[j]), y[j], plan.loss_scale).backward(plan.loss_scale);
 ///       engine.end_micro_step();
 ///     }
 ///     engine.finish_gradients();                 // now, and only now, gradients exist

@@ -87,7 +87,7 @@ void scale_by(const Tensor& out, const Tensor& factor, double times, double over
   Operands args("scale_by");
   args.expect_like("out", out, out.shape()).expect_wide("factor", factor, {1});
   if (is_accelerated(args.device())) return accelerated<scale_by>(out, factor, times, over);
-  if (args.device().has_data()) scale(out, factor.item() * times / over);
+  scale(out, args.device().has_data() ? factor.item() * times / over : 0);
 }
 
 void add_row(const Tensor& out, const Tensor& row) {

@@ -43,8 +43,7 @@ void write(const Tensor& out, const Tensor& in, Write write);
 /// out *= factor; the factor is rounded to the dtype, or to float32 for a 16-bit one, first.
 /// If that is 1, it takes no pass over memory.
 void scale(const Tensor& out, double factor);
-/// scale() by factor · times / over, computed in double. factor (1, wide); where there is no data,
-/// it is taken for over / times, so nothing is to be done.
+/// scale() by factor · times / over, computed in double. factor (1, wide).
 void scale_by(const Tensor& out, const Tensor& factor, double times, double over);
 /// out (R, N) += row (N), for every row.
 void add_row(const Tensor& out, const Tensor& row);
@@ -115,10 +114,10 @@ void swiglu_backward(const Tensor& dgate, const Tensor& dup, const Tensor& dout,
 
 /// A row with this target does not count in the loss, nor in its gradient.
 inline constexpr std::int32_t kIgnoredTarget = -100;
-/// loss (1, wide) = mean of losses (R, wide), -log softmax(logits)[target], over the rows that
-/// count; 0 if none does, as in the others. logits (R, V), targets (R) int32. If `dlogits` is
-/// defined, it is computed in the same pass over memory, and may be `logits` (in place):
-/// (softmax(logits) - onehot) * dloss / (rows that count), and 0 in the other rows.
+/// loss (1, wide) = mean of -log softmax(logits)[target] over the rows that count; 0 if none does.
+/// logits (R, V), targets (R) int32. losses (R, wide): that of each row, rounded; 0 if it does not
+/// count. If `dlogits` is defined, it is computed in the same pass over memory, and may be `logits`
+/// (in place): (softmax(logits) - onehot) * dloss / (rows that count), and 0 in the other rows.
 /// @throws Error naming a target that is neither in [0, V) nor kIgnoredTarget.
 void cross_entropy(const Tensor& loss, const Tensor& losses, const Tensor& logits,
                    const Tensor& targets, const Tensor& dlogits = {}, double dloss = 1);

@@ -80,7 +80,7 @@ PARTS = {
     "rope": ("SwiGLU, rotations, additions", 0.9),
     "add": ("SwiGLU, rotations, additions", 0.9),
     "embedding": ("embedding and loss", 0.9),
-    "cross_entropy": ("embedding and loss", 0.9),
+    "cross_entropy": ("embedding and loss", 0.9),  # as the loss and its backward, of two kernels
     "exact norm": ("exact norm", 0.51),
     "adamw": ("AdamW, scaling, casts", 0.9),
     "cast": ("AdamW, scaling, casts", 0.9),

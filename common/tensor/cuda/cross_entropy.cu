@@ -19,8 +19,8 @@ __device__ bool counts(std::int32_t target, std::int64_t row, std::int64_t width
   return target != kIgnored && is_in_range(target, row, width, error != nullptr, error);
 }
 
-/// Threads of a row that has a block: so many that the rows under way, one or two for each
-/// multiprocessor, stay in the cache until they are read again.
+/// Threads of a row that has a block: so many that the rows under way, one for each multiprocessor,
+/// stay in the cache until they are read again.
 constexpr int kThreadsOfRow = 1024;
 
 dim3 threads_of_rows(std::int64_t width) {

@@ -81,6 +81,20 @@ TEST_CASE("a deferred sum is computed once: by a norm of it, or by finish()") {
     CHECK_THROWS_AS(DeferredSum(x, Variable(Tensor::zeros({2, 1}))), Error);
     rms_norm(x, w, 0);
   }
+  SECTION("before a norm of some of its rows, or of other rows") {
+    DeferredSum both(x, fresh());
+    const Variable w_of_one(Tensor::from(std::vector<float>{3}, {1}));
+    CHECK(elements(rms_norm(reshape(both.result(), {2, 1}), w_of_one, 0)) ==
+          std::vector<float>{3, 3});
+    CHECK(elements(both.result()) == std::vector<float>{11, 22});
+  }
+  SECTION("by who else asks for it") {
+    DeferredSum both(x, fresh());
+    DeferredSum::settle(x.data());
+    CHECK(elements(both.result()) == std::vector<float>{10, 20});
+    DeferredSum::settle(both.result().data());
+    CHECK(elements(both.finish()) == std::vector<float>{11, 22});
+  }
   SECTION("not by a norm after its end") {
     Variable left;
     {
@@ -100,22 +114,43 @@ TEST_CASE("cross_entropy makes the gradient for what backward begins with") {
     cross_entropy(scale(leaf, 1), targets, expected).backward(start);
     return leaf.grad();
   };
-  const double third = 1.0 / 3;
+  const double start = 1.3;
   const Tensor losses = Tensor::empty({3}), loss = Tensor::empty({1});
   const Tensor exact = Tensor::empty({3, 7});
-  ops::cross_entropy(loss, losses, values, targets, exact, third);
-  CHECK(ops::equal_bits(gradient(third, third), exact));
+  ops::cross_entropy(loss, losses, values, targets, exact, start);
+  CHECK(ops::equal_bits(gradient(start, start), exact));
   // Another one is a pass that rounds once more; a power of two does not round.
-  const std::vector<float> rounded = gradient({}, third).to_vector<float>();
+  const std::vector<float> rounded = gradient({}, start).to_vector<float>();
   const std::vector<float> once = exact.to_vector<float>();
   for (std::size_t i = 0; i < once.size(); ++i) {
     CHECK(std::abs(rounded[i] - once[i]) <= 0x1p-22F * std::abs(once[i]));
   }
   CHECK(ops::equal_bits(gradient({}, 8), gradient(8, 8)));
-  CHECK_THROWS_AS(gradient(0, 1), Error);
+  for (const double wrong : {0.0, 1e-50, 1e50}) {
+    CHECK_THAT(message_of<Error>([&] { gradient(wrong, 1); }),
+               contains("must be finite and not 0"));
+  }
 }
 
-// e^-18 of 1024: 1.5e-11, which float16 cannot hold, but 2^16 times that.
+TEST_CASE("cross_entropy without a tape makes no gradient") {
+  Context context;
+  const ContextScope scope(context);
+  const Variable logits(random_tensor({6, 50}, 1), true);
+  const Tensor targets = Tensor::from(std::vector<std::int32_t>(6, 3), {6});
+  const auto peak_of = [&](const auto& call) {
+    context.tracker().reset_peak();
+    const std::int64_t before = context.tracker().current().total();
+    const Variable loss = call();
+    return context.tracker().peak().total() - before;
+  };
+  const auto loss_of = [&] { return cross_entropy(Variable(logits), targets); };
+  CHECK(peak_of(loss_of) >= 8 * 6 * 50);
+  CHECK(peak_of([&] { return cross_entropy(logits.detach(), targets); }) < 8 * 6 * 50);
+  const NoGradScope no_grad;
+  CHECK(peak_of(loss_of) < 8 * 6 * 50);
+}
+
+// e^-18 is 1.5e-8: less than float16 can hold, but not 2^16 times that.
 TEST_CASE("cross_entropy in float16 keeps what the scale of a loss will save") {
   std::vector<float> logits(8, -18);
   logits[0] = 0;

@@ -1,4 +1,5 @@
 // What is put around a module's forward, or around its whole call.
+#include "nn/transformer.h"
 #include "toy_modules.h"
 
 namespace fsdp::nn {
@@ -39,6 +40,30 @@ TEST_CASE("a wrapper may replace the result, and leave out the call") {
   Gain gain;
   gain.wrap_forward([](Module&, const Variable& x, const Call&) { return scale(x, 3); });
   CHECK(gain(input({1, 2})).data().to_vector<float>() == std::vector<float>{3, 6});
+}
+
+// The norm in the middle of a block computes the sum that it reads, unless something is around it.
+TEST_CASE("a wrapper in a block gets an input whose elements are there") {
+  Context context({.seed = 3});
+  const ContextScope scope(context);
+  TransformerLM model(TransformerConfig::nano());
+  const Variable tokens(Tensor::zeros({2, 4}, DType::int32));
+  const std::vector<float> expected = model(tokens).data().to_vector<float>();
+  Module& norm = *model.find("model.layers.0.post_attention_layernorm");
+  std::vector<std::vector<float>> inputs;
+  const CallWrapper reading = [&](Module&, const Variable& x, const Call& call) {
+    inputs.push_back(x.data().to_vector<float>());
+    Variable y = call(x);
+    inputs.push_back(x.data().to_vector<float>());
+    return y;
+  };
+  norm.wrap_forward(reading);
+  CHECK(model(tokens).data().to_vector<float>() == expected);
+  norm.wrap_forward(nullptr);
+  norm.wrap_call(reading);
+  CHECK(model(tokens).data().to_vector<float>() == expected);
+  REQUIRE(inputs.size() == 4);
+  for (const auto& input : inputs) CHECK(input == inputs.back());
 }
 
 TEST_CASE("what a kept forward allocates and records belongs to its module") {
