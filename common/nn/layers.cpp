@@ -148,7 +148,7 @@ Block::Block(const Attention::Options& attention, std::int64_t ffn_width, double
 
 Variable Block::forward(const Variable& x) {
   Variable branch = (*attention_)((*input_norm_)(x));
-  DeferredSum middle(x, std::move(branch));
+  DeferredSum middle(x, std::move(branch));  // the norm after it computes it: memory is read once
   branch = (*mlp_)((*post_attention_norm_)(middle.result()));
   return add(middle.finish(), std::move(branch));
 }

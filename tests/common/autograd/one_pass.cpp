@@ -21,7 +21,7 @@ struct Results {
 
 /// Of (x + y) and its norm, both of which the loss reads.
 Results sum_and_norm(DType dtype, bool is_deferred) {
-  const auto leaf = [&](const Shape& shape, int seed) {
+  const auto leaf = [&](const Shape& shape, std::uint64_t seed) {
     return Variable(in_format(random_tensor(shape, seed), dtype), true);
   };
   const Variable x = leaf({3, 2, 37}, 1), y = leaf({3, 2, 37}, 2), w = leaf({37}, 3);
