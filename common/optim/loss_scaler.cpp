@@ -10,6 +10,8 @@ namespace fsdp::optim {
 
 namespace {
 
+constexpr double kGreatest = 0x1p127;
+
 constexpr const char* kScale = "loss_scale";
 constexpr const char* kStep = "loss_scale_step";
 constexpr const char* kLastOverflow = "loss_scale_last_overflow";
@@ -66,7 +68,7 @@ void LossScaler::update(bool overflow) {
     if (options_.consecutive_hysteresis) hysteresis_ = options_.hysteresis;
     if ((step_ - last_overflow_) % options_.window == 0) {
       hysteresis_ = options_.hysteresis;
-      scale_ *= 2;
+      scale_ = std::min(scale_ * 2, kGreatest);
     }
   }
   ++step_;

@@ -16,6 +16,8 @@ namespace fsdp::optim {
 ///
 ///     overflow       the first `hysteresis - 1` keep the scale; each further one halves it
 ///     `window` steps without overflow    double it, and the hysteresis begins anew
+///
+/// Unlike there, it is not doubled beyond 2^127, which is float32's greatest power of two.
 class LossScaler {
  public:
   struct Options {

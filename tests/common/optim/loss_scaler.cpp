@@ -60,6 +60,11 @@ TEST_CASE("the scale does not fall below the least, and a fixed one never change
   CHECK(scales(none, "x.") == std::vector<double>{1, 1});
 }
 
+TEST_CASE("the scale stays a number of float32") {
+  LossScaler scaler({.initial_power = 126, .window = 1});
+  CHECK(scales(scaler, "...") == std::vector<double>{0x1p127, 0x1p127, 0x1p127});
+}
+
 TEST_CASE("a scaler continues where another one stopped") {
   const std::string steps = "x..x.....x.xx......x";
   LossScaler whole({.initial_power = 10, .window = 4});
