@@ -15,7 +15,7 @@ RoughSizes rough_sizes(const nn::TransformerConfig& model, std::int64_t batch, s
   sizes.parameters = (model.tie_word_embeddings ? 1 : 2) * sizes.table + layers * sizes.block + d;
   sizes.tokens = real(batch) * real(length);
   sizes.in_block = 4 * d + 2 * q_width + 2 * kv_width + 3 * f + heads + 2 * real(lora_rank) + 2;
-  sizes.behind = real(model.vocab_size) + 2;
+  sizes.behind = real(model.vocab_size) + 1;
   sizes.attention = 4 * sizes.tokens * real(length) * q_width * layers;
   return sizes;
 }

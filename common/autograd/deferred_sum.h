@@ -11,7 +11,8 @@ namespace fsdp {
 
 /// add(x, y), whose elements are computed later: by the first rms_norm() of it on this thread, in
 /// whatever module that is, or else by finish(). Until then nothing else may read them. A tape has
-/// the same nodes as without it, and the tracker counts the same bytes.
+/// the same nodes as with add(). It holds the data of x and y until the sum is computed. In a
+/// transformer others hold them as long; elsewhere the peak may be higher than with add().
 ///
 /// Those of a thread end in the reverse order of their beginning, on that thread: local variables.
 class DeferredSum {

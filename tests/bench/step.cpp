@@ -126,7 +126,7 @@ class Training {
   Phases step() {
     const double begin = now();
     engine_->begin_step({1, 1});
-    cross_entropy(model_(Variable(tokens_)), tokens_).backward();
+    cross_entropy(model_(Variable(tokens_)), tokens_, 1).backward();
     engine_->end_micro_step();
     const double computed = now();
     engine_->finish_gradients();

@@ -1,6 +1,7 @@
 // Bytes a logit: its size for the loss, and twice its size with the gradient, whose second reading
-// finds the row in the cache; about 15 and 27 flops, two of them exponentials. So memory limits
-// both: on a card of 3.3 TB/s, 4 bytes a logit of bfloat16 are 825 G logits/s.
+// finds the row in the cache while such rows fit: up to 190,000 logits of 16 bits, with one row for
+// each of 132 multiprocessors and 50 MB; about 15 and 27 flops, two of them exponentials. So memory
+// limits both: on a card of 3.3 TB/s, 4 bytes a logit of bfloat16 are 825 G logits/s.
 #include "tensor/cuda/cross_entropy.h"
 
 #include "device/cuda/warp_instructions.h"
@@ -19,8 +20,8 @@ __device__ bool counts(std::int32_t target, std::int64_t row, std::int64_t width
   return target != kIgnored && is_in_range(target, row, width, error != nullptr, error);
 }
 
-/// Threads of a row that has a block: so many that the rows under way, one for each multiprocessor,
-/// stay in the cache until they are read again.
+/// Threads of a row that has a block: so many that there is only one row under way for each
+/// multiprocessor, which leaves most cache for it until it is read again.
 constexpr int kThreadsOfRow = 1024;
 
 dim3 threads_of_rows(std::int64_t width) {
