@@ -246,6 +246,33 @@ TEST_CASE("a device without memory is an error that says who holds it", "[alloca
   }
 }
 
+TEST_CASE("whoever frees the last memory of another device keeps its own", "[allocator][cards]") {
+  for (const std::size_t segment_nbytes : kSegments) {
+    for (const Device where : {Device{fsdp::DeviceType::cuda, 1}, kCpuHost}) {
+      INFO(segment_nbytes << ", " << fsdp::to_string(where));
+      Session session(requested_or(Plan{}));
+      {
+        Tensor last;
+        {
+          Context::Options second = cuda_options(segment_nbytes);
+          second.device = {fsdp::DeviceType::cuda, 1};
+          Context context(second);
+          const ContextScope scope(context);
+          last = bytes_on(where, 64);
+        }
+        Context context(cuda_options(segment_nbytes));
+        const ContextScope scope(context);
+        context.rank_device().activate();
+        last = {};
+        int device = -1;
+        cudaGetDevice(&device);
+        CHECK(device == 0);
+      }
+      CHECK_NOTHROW(session.finish());
+    }
+  }
+}
+
 TEST_CASE("pinned memory is used again after the copies that need it", "[allocator]") {
   for (const Plan& plan : some_plans()) {
     cached(plan, [](auto&) {

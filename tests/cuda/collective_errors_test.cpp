@@ -4,6 +4,7 @@
 #include "tensor/cuda/tree_sum.h"
 
 #include <atomic>
+#include <cstdlib>
 
 namespace fsdp::collective_errors_test {
 
@@ -37,6 +38,27 @@ TEST_CASE("NCCL needs a device for every rank", "[collectives][stand-in]") {
                                        [](ProcessGroup& group) { all_reduce(group, kCuda); });
   CHECK_THAT(message, contains("ranks 0 and 1 of this group are both on cuda:0"));
   CHECK_THAT(message, contains("all_reduce"));
+}
+
+TEST_CASE("on several devices NCCL needs kernels that are loaded before",
+          "[collectives][cards][stand-in]") {
+  const auto options = options_of(2, Devices::own, DeviceData::nccl);
+  const auto sum = [](ProcessGroup& group) { all_reduce(group, Context::current().device()); };
+  setenv("CUDA_MODULE_LOADING", "LAZY", 1);
+  const std::string message = error_of({}, options, sum);
+  setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+  CHECK_THAT(message, contains("on 2 devices of one process, but CUDA_MODULE_LOADING is LAZY") &&
+                          contains("set EAGER; or start a process for each card"));
+}
+
+TEST_CASE("whatever calls CUDA first, kernels are loaded before",
+          "[collectives][cards][stand-in]") {
+  Session session(Plan{});
+  int devices = 0;
+  cudaGetDeviceCount(&devices);  // the library is asked for CUDA only after this
+  run_ranks(options_of(2, Devices::own, DeviceData::nccl),
+            [](ProcessGroup& group) { all_reduce(group, Context::current().device()); });
+  CHECK_NOTHROW(session.finish());
 }
 
 TEST_CASE("canonical sums need devices that reach each other's memory", "[collectives][stand-in]") {

@@ -25,9 +25,23 @@ inline bool have_cards(int ranks) {
   return cudaGetDeviceCount(&cards) == cudaSuccess && cards >= ranks;
 }
 
-/// Where so many ranks can be.
+/// Whether there are, and each reaches the memory of all others, as canonical sums need it: not on
+/// every machine with several cards.
+inline bool have_peers(int ranks) {
+  if (!have_cards(ranks)) return false;
+  for (int device = 0; device < ranks; ++device) {
+    for (int peer = 0; peer < ranks; ++peer) {
+      int can = 0;
+      if (device == peer) continue;
+      if (cudaDeviceCanAccessPeer(&can, device, peer) != cudaSuccess || can == 0) return false;
+    }
+  }
+  return true;
+}
+
+/// Where so many ranks can add canonically.
 inline std::vector<Devices> placements(int ranks) {
-  if (have_cards(ranks)) return {Devices::shared, Devices::own};
+  if (have_peers(ranks)) return {Devices::shared, Devices::own};
   return {Devices::shared};
 }
 

@@ -40,7 +40,9 @@ const std::vector<World>& worlds() {
     }
     if (!has_cards) return worlds;
     const Plan lazy = requested_or({Mode::lazy, 0});
-    worlds.push_back(world_of("devices of their own", lazy, Devices::own, kCanonical));
+    if (cuda_test::have_peers(world_sizes().back())) {
+      worlds.push_back(world_of("devices of their own", lazy, Devices::own, kCanonical));
+    }
     for (const Plan& plan : requested_or({{Mode::lazy, 0}, {Mode::random, 3}})) {
       worlds.push_back(world_of("NCCL", plan, Devices::own, kNccl));
     }

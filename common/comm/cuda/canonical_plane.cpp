@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "comm/cuda/peer_access.h"
 #include "comm/cuda/thread_device.h"
+#include "device/cuda/keep_device.h"
 #include "tensor/cuda/elementwise.h"
 #include "tensor/cuda/tree_sum.h"
 

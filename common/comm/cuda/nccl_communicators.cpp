@@ -4,14 +4,33 @@
 #include "comm/cuda/nccl_calls.h"
 #include "comm/cuda/thread_device.h"
 #include "device/cuda/driver_gate.h"
+#include "device/cuda/keep_device.h"
 
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <mutex>
+#include <string_view>
 
 namespace fsdp::cuda {
+namespace {
+
+// See driver_gate(). With one device, no launch waits for another.
+void check_module_loading(std::size_t devices) {
+  const char* const set = std::getenv("CUDA_MODULE_LOADING");
+  const std::string_view loading = set == nullptr ? "not set" : set;
+  FSDP_CHECK(devices == 1 || loading == "EAGER",
+             "NCCL would launch on {} devices of one process, but CUDA_MODULE_LOADING is {}: a "
+             "kernel that is loaded at its first launch may wait forever for a collective that is "
+             "launched on some of them. Do not set it, or set EAGER; or start a process for each "
+             "card.",
+             devices, loading);
+}
+
+}  // namespace
 
 Communicators::Communicators(const std::vector<Collective>& calls) {
+  check_module_loading(calls.size());
   std::vector<int> indices;
   for (std::size_t rank = 0; rank < calls.size(); ++rank) {
     const int index = device_of(calls[rank]).index();

@@ -22,7 +22,7 @@ namespace fsdp::cuda {
 class Communicators {
  public:
   /// For the ranks that made `calls`, by group rank; their devices are kept.
-  /// @throws Error if two of them share a device
+  /// @throws Error if two of them share a device, or CUDA loads kernels at their first launch
   explicit Communicators(const std::vector<Collective>& calls);
   /// Waits for the collectives that were started.
   ~Communicators();

@@ -4,6 +4,7 @@
 #include "comm/cuda/nccl_communicators.h"
 #include "comm/cuda/thread_device.h"
 #include "device/cuda/driver_gate.h"
+#include "device/cuda/keep_device.h"
 
 #include <map>
 #include <mutex>

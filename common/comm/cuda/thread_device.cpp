@@ -1,19 +1,6 @@
 #include "comm/cuda/thread_device.h"
 
-#include "device/cuda/launch.h"
-
-#include <cuda_runtime.h>
-
 namespace fsdp::cuda {
-
-KeepDevice::KeepDevice() { require(cudaGetDevice(&device_), "cudaGetDevice"); }
-
-KeepDevice::~KeepDevice() {
-  try {
-    cudaSetDevice(device_);
-  } catch (...) {  // only the stand-in throws
-  }
-}
 
 RankDevice& device_of(const Collective& call) { return *call.on_device->device; }
 

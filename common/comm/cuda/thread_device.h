@@ -9,18 +9,6 @@
 
 namespace fsdp::cuda {
 
-/// Gives the calling thread its CUDA device back at the end of the scope.
-class KeepDevice {
- public:
-  KeepDevice();
-  ~KeepDevice();
-  KeepDevice(const KeepDevice&) = delete;
-  KeepDevice& operator=(const KeepDevice&) = delete;
-
- private:
-  int device_ = 0;
-};
-
 /// The device of the rank that made `call`.
 RankDevice& device_of(const Collective& call);
 

@@ -9,10 +9,12 @@
 namespace fsdp {
 namespace {
 
+// Before main(), and so before anybody's first call of CUDA, which reads it: see driver_gate().
+// What the user has set stays.
+[[maybe_unused]] const int kLoadsKernels = setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+
 class Cuda final : public Accelerator {
  public:
-  // Before CUDA's first call, which reads it: see driver_gate().
-  Cuda() { setenv("CUDA_MODULE_LOADING", "EAGER", 0); }
   int count() override { return cuda::device_count(); }
   Memory memory_of(int index) override { return cuda::memory_of(index); }
   std::shared_ptr<RankDevice> open(int index) override { return cuda::open_device(index); }

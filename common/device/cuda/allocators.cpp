@@ -1,6 +1,7 @@
 #include "base/check.h"
 #include "device/cuda/block_cache.h"
 #include "device/cuda/driver_gate.h"
+#include "device/cuda/keep_device.h"
 #include "device/cuda/launch.h"
 #include "device/cuda/rank_device.h"
 
@@ -53,6 +54,7 @@ class CachingAllocator final : public DeviceAllocator {
         segment_nbytes_(rounded_up(segment_nbytes)) {}
   ~CachingAllocator() override {
     try {
+      const KeepDevice keep;
       give_unused_back();
     } catch (...) {  // an earlier call has reported what is wrong
     }

@@ -1,5 +1,6 @@
 #include "base/check.h"
 #include "device/cuda/driver_gate.h"
+#include "device/cuda/keep_device.h"
 #include "device/cuda/launch.h"
 #include "device/cuda/rank_device.h"
 
@@ -32,6 +33,7 @@ class PinnedAllocator final : public Allocator {
       : Allocator(std::move(tracker)), device_(std::move(device)) {}
   ~PinnedAllocator() override {
     try {
+      const KeepDevice keep;
       device_->activate();
       for (const Resting& block : resting_) {
         for (const auto& event : block.events) device_->wait_on_host(*event);
@@ -71,6 +73,8 @@ class PinnedAllocator final : public Allocator {
   void give_back(std::byte* bytes, std::size_t) override {
     Resting block{bytes, {}};
     try {
+      const KeepDevice keep;
+      device_->activate();
       for (Stream stream : device_->streams()) {
         block.events.push_back(device_->record(stream));
       }

@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "device/cuda/driver_gate.h"
+#include "device/cuda/keep_device.h"
 #include "device/cuda/launch.h"
 
 #include <cuda_runtime.h>
@@ -44,11 +45,9 @@ class CudaRankDevice final : public RankDevice {
   }
   ~CudaRankDevice() override {
     // Nothing may be thrown. What went wrong here did so in an earlier call, which has reported it.
-    // The thread may be another rank's, which was the last to need this device, and keeps its own.
     try {
-      int current = 0;
-      cudaGetDevice(&current);
-      cudaSetDevice(index_);
+      const KeepDevice keep;
+      activate();
       for (Stream stream : streams()) {
         cudaStreamSynchronize(stream);
         cudaStreamDestroy(stream);
@@ -57,7 +56,6 @@ class CudaRankDevice final : public RankDevice {
         const std::unique_lock alone(driver_gate());
         cudaFreeHost(staging_);
       }
-      cudaSetDevice(current);
     } catch (...) {
     }
   }

@@ -3,6 +3,9 @@
 #include "support/cuda_on_host/environment.h"
 #include "support/cuda_on_host/host_access.h"
 
+#include <cstdlib>
+#include <string_view>
+
 namespace cuda_on_host {
 namespace {
 
@@ -40,7 +43,11 @@ Machine& machine() {
 }
 
 Call::Call() : lock_(machine().mutex) {
-  if (!machine().failure.empty()) throw Misuse(machine().failure);
+  Machine& all = machine();
+  if (!all.failure.empty()) throw Misuse(all.failure);
+  if (all.loads_kernels_first) return;
+  const char* const loading = std::getenv("CUDA_MODULE_LOADING");
+  all.loads_kernels_first = loading != nullptr && std::string_view(loading) == "EAGER";
 }
 
 void Machine::reset(const Plan& new_plan) {
@@ -59,6 +66,7 @@ void Machine::reset(const Plan& new_plan) {
   launches.clear();
   attributes_set = 0;
   opened_devices.clear();
+  loads_kernels_first.reset();
   half_launched.clear();
   streams_.clear();
   events_.clear();

@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -91,6 +92,8 @@ class Machine {
   };
   std::map<int, Pool> pools;  ///< by device
 
+  /// Whether kernels are loaded when CUDA starts: CUDA_MODULE_LOADING at the first call.
+  std::optional<bool> loads_kernels_first;
   std::string half_launched;  ///< the collective that some devices have been given, and not all
   std::function<void(std::string_view call)> driver_watch;
 

@@ -5,7 +5,6 @@
 
 #include <unistd.h>
 
-#include <cstdlib>
 #include <string_view>
 
 namespace cuda_on_host {
@@ -240,8 +239,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
 
 ncclResult_t ncclCommInitAll(ncclComm_t* comms, int devices, const int* list) {
   const Call call;
-  const char* const loading = std::getenv("CUDA_MODULE_LOADING");
-  if (devices > 1 && (loading == nullptr || std::string_view(loading) != "EAGER")) {
+  if (devices > 1 && !*call->loads_kernels_first) {
     fail(
         "ncclCommInitAll was called for {} devices, but a kernel is loaded when it is launched for "
         "the first time, which may wait for a device in the middle of a collective: set "
