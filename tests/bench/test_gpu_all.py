@@ -145,7 +145,7 @@ class Packs(unittest.TestCase):
 
     def script(self, *words: object) -> subprocess.CompletedProcess[str]:
         quickly = {**os.environ, "XZ_OPT": "-0", "UNPACKED": str(self.out.parent / "unpacked")}
-        return subprocess.run(["sh", SCRIPT.with_suffix(".sh"), *words], capture_output=True,
+        return subprocess.run([SCRIPT.with_suffix(".sh"), *words], capture_output=True,
                               text=True, env=quickly)
 
     def make_pack(self, *words: str) -> subprocess.CompletedProcess[str]:

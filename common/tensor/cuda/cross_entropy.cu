@@ -73,8 +73,8 @@ __device__ LogSum total_of_row(LogSum mine) {
   return total_of_warp(mine);
 }
 
-constexpr int kFours =
-    4;  // of a thread, before their sum joins the others: two exponentials a time
+// Of a thread, before their sum joins the others, which takes two exponentials.
+constexpr int kFours = 4;
 
 /// Of the elements of a row that its thread has.
 template <class T>
