@@ -155,7 +155,7 @@ Value PaperTape::cross_entropy(const Value& logits, std::int64_t vocabulary) {
   const bool with_gradient = logits.origin != nullptr;
   compute(costs::cross_entropy(rows_ * vocabulary, with_gradient, size()));
   if (!with_gradient) return y;
-  // The gradient is made in the memory of the logits, which are given up.
+  // The gradient takes the memory of the logits, which nobody needs any more.
   record("cross_entropy", kFloatBytes, {logits.bytes}, y).backward =
       [=, this, from = logits.origin](Operation& self, const Bytes&) {
         const Bytes dlogits = over_or_fresh(self.saved[0], row_bytes(vocabulary));

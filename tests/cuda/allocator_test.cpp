@@ -246,7 +246,7 @@ TEST_CASE("a device without memory is an error that says who holds it", "[alloca
   }
 }
 
-TEST_CASE("whoever frees the last memory of another device keeps its own", "[allocator][cards]") {
+TEST_CASE("a thread that frees memory of another device keeps its own", "[allocator][cards]") {
   for (const std::size_t segment_nbytes : kSegments) {
     for (const Device where : {Device{fsdp::DeviceType::cuda, 1}, kCpuHost}) {
       INFO(segment_nbytes << ", " << fsdp::to_string(where));

@@ -5,8 +5,6 @@
 
 #include <unistd.h>
 
-#include <string_view>
-
 namespace cuda_on_host {
 
 World::~World() {
