@@ -10,9 +10,7 @@ for WebAssembly, is installed.
 
 from __future__ import annotations
 
-import html
 import json
-import re
 import shlex
 import subprocess
 import sys
@@ -23,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "report"))
 
-from browser import SKIPPED, Browser, Failure, expect, run  # noqa: E402
+from chromium import SKIPPED, Browser, Failure, expect, run  # noqa: E402
 
 PRECISIONS = {"float32": "", "mixed": "--training.mixed_precision_param bfloat16",
               "bfloat16": "--training.mixed_precision_param bfloat16 "
@@ -32,19 +30,12 @@ PRECISIONS = {"float32": "", "mixed": "--training.mixed_precision_param bfloat16
 MACHINES = ({"link": 50, "latency": 5, "flops": 400, "hbm": 2, "bus": 25},
             {"link": 3, "latency": 20, "flops": 1, "hbm": 8, "bus": 60})
 
-# Each script acts on a copy of the page, and leaves what it saw in an element of its own.
-REPORT = """
-const report = (seen) => {
-  const element = document.createElement('pre');
-  element.id = 'seen';
-  element.textContent = JSON.stringify(seen);
-  document.body.append(element);
-};"""
+# Each script acts on the page, and returns what it saw.
 EVALUATE = """
-report(SETTINGS.map((setting) => {
+return SETTINGS.map((setting) => {
   const { peak, step, spent, channels } = estimate(setting);
   return { step, bytes: peak.total, kinds: peak, spent, channels };
-}));"""
+});"""
 MOVE = """
 const text = (id) => document.getElementById(id).textContent;
 const see = (control) => ({ control, address: location.hash, command: text('command'),
@@ -66,7 +57,7 @@ for (const input of document.querySelectorAll('#controls input, #controls select
 }
 document.querySelector('button[type=reset]').click();
 seen.push(see('reset'));
-report(seen);"""
+return seen;"""
 
 # Words that every object of JavaScript has, and no control offers.
 ADDRESS = """
@@ -79,7 +70,7 @@ for (const word of ['', '__proto__', 'constructor', 'toString', 'null']) {
     seen.push({ address: location.hash, step: document.getElementById('step-exact').textContent });
   }
 }
-report(seen);"""
+return seen;"""
 
 
 def numbers_of(point: dict) -> dict:
@@ -190,17 +181,17 @@ class Estimator:
         return found
 
 
-def seen(browser: Browser, folder: Path, script: str) -> list[dict]:
-    """What a script leaves when it runs at the end of a copy of the page."""
-    page = (folder / "index.html").read_text(encoding="utf-8")
-    copy = folder / "acted.html"
-    act = f"<script>ready.then(() => {{{REPORT}{script}}});</script></body>"
-    copy.write_text(page.replace("</body>", act), encoding="utf-8")
-    dump = browser.run("--dump-dom", copy.as_uri())
-    found = re.search(r'<pre id="seen">(.*?)</pre>', dump, re.S)
-    if "data-error" in dump or found is None:
-        raise Failure(f"the page ended with an error: {re.findall('data-error=[^>]*', dump)}")
-    return json.loads(html.unescape(found[1]))
+def open_page(browser: Browser, address: str, size: tuple[int, int] = (1400, 1150)) -> None:
+    """Opens the page, and waits until it has drawn itself."""
+    browser.open(address, size)
+    error = browser.run("ready.then(() => document.body.dataset.error ?? '')")
+    if error:
+        raise Failure(f"the page ended with an error: {error}")
+
+
+def seen(browser: Browser, script: str) -> list[dict]:
+    """What a script returns that runs on the page."""
+    return browser.run(f"(() => {{{script}}})()")
 
 
 def difference(expected: dict, actual: dict) -> str:
@@ -212,11 +203,11 @@ def difference(expected: dict, actual: dict) -> str:
     return ""
 
 
-def check_grid(browser: Browser, folder: Path, estimator: Estimator) -> None:
+def check_grid(browser: Browser, estimator: Estimator) -> None:
     """The page's script and unshard-estimate on every setting."""
     points = estimator.grid()
     settings = json.dumps([setting for setting, _ in points])
-    found = seen(browser, folder, f"const SETTINGS = {settings};{EVALUATE}")
+    found = seen(browser, f"const SETTINGS = {settings};{EVALUATE}")
     wrong = []
     for (setting, point), actual in zip(points, found, strict=True):
         message = difference(numbers_of(point), numbers_found(actual))
@@ -228,9 +219,9 @@ def check_grid(browser: Browser, folder: Path, estimator: Estimator) -> None:
     print(f"  {len(points)} settings agree in every byte and picosecond")
 
 
-def check_controls(browser: Browser, folder: Path, estimator: Estimator) -> None:
+def check_controls(browser: Browser, estimator: Estimator) -> None:
     """Each control changes the command, and the numbers shown are those the command prints."""
-    shown = seen(browser, folder, MOVE)
+    shown = seen(browser, MOVE)
     for each in shown:
         program, *arguments = shlex.split(each["command"])
         expect(program.endswith("/unshard-estimate") and arguments[-2:] == ["--format", "json"],
@@ -253,36 +244,34 @@ def check_controls(browser: Browser, folder: Path, estimator: Estimator) -> None
     expect(commands[0] == commands[-1], "reset shows what the page began with")
 
 
-def check_addresses(browser: Browser, folder: Path) -> None:
+def check_addresses(browser: Browser) -> None:
     """A value that no control offers is ignored."""
-    shown = seen(browser, folder, ADDRESS)
+    shown = seen(browser, ADDRESS)
     wrong = [each["address"] for each in shown if each["step"] != shown[0]["step"]]
     expect(not wrong, f"{len(shown)} addresses with words that mean nothing: {wrong or 'ignored'}")
 
 
-def check_pictures(browser: Browser, folder: Path) -> None:
-    """The page draws itself, wide and narrow."""
-    address = (folder / "index.html").as_uri()
-    browser.shoot(address, folder / "wide.png")
-    browser.shoot(f"{address}#model=tiny&world=4", folder / "narrow.png", "420,2200")
-    expect(True, "pictures, wide and narrow")
-
-
-def check(program: Path, browser_program: str, out: Path) -> None:
+def check(program: Path, browser: Browser, out: Path) -> None:
     """Everything, in a folder."""
     folder = out / "playground"
     subprocess.run(["sh", "common/scripts/playground.sh", folder], cwd=ROOT, check=True)
     if not (folder / "engine.js").is_file():
         raise SystemExit(SKIPPED)
-    browser = Browser(browser_program, out / "profile")
+    page = (folder / "index.html").as_uri()
     estimator = Estimator(program)
+    open_page(browser, page)
     print("the grid:")
-    check_grid(browser, folder, estimator)
+    check_grid(browser, estimator)
     print("the controls:")
-    check_controls(browser, folder, estimator)
+    check_controls(browser, estimator)
     print("the address:")
-    check_addresses(browser, folder)
-    check_pictures(browser, folder)
+    check_addresses(browser)
+    print("pictures:")
+    open_page(browser, page)
+    browser.shoot(folder / "wide.png")
+    open_page(browser, f"{page}#model=tiny&world=4", (420, 2200))
+    browser.shoot(folder / "narrow.png")
+    expect(True, "wide and narrow")
 
 
 if __name__ == "__main__":

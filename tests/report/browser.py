@@ -8,29 +8,22 @@ be taken. Exit code 77 (skipped) when no Chromium is installed.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
 import xml.etree.ElementTree
-from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
-SKIPPED = 77
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+from chromium import Browser, Failure, expect, run
+
 UNIT = "model.layers.0"
-CLICK = """<script>
-window.addEventListener('load', () => document.querySelector(
-  '.rank:nth-child(2) rect.gather[data-unit="%s"]').dispatchEvent(new MouseEvent('click')));
-</script>"""
+CLICK = f"""document.querySelector('.rank:nth-child(2) rect.gather[data-unit="{UNIT}"]')
+  .dispatchEvent(new MouseEvent('click'))"""
 
 # Looks closer at the middle, moves the pointer over memory, and leaves what it saw on the page.
-MOVE = """<script>
-window.addEventListener('load', () => {
+MOVE = """{
   const svg = document.querySelector('.rank svg');
   const box = svg.getBoundingClientRect();
   const at = (part) => ({ clientX: box.left + box.width / 2,
@@ -47,12 +40,7 @@ window.addEventListener('load', () => {
   document.body.dataset.tip = document.getElementById('tip').textContent;
   document.getElementById('whole').click();
   document.body.dataset.views = [before !== closer, closer !== moved, before === labels()].join();
-});
-</script>"""
-
-
-class Failure(Exception):
-    """What was expected of the page, and what it did."""
+}"""
 
 
 class Page(HTMLParser):
@@ -88,44 +76,13 @@ class Page(HTMLParser):
         return found
 
 
-class Browser:
-    """Headless Chromium without a network; what it says on its console is kept."""
-
-    def __init__(self, program: str, profile: Path) -> None:
-        self.command = [
-            program, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-            "--enable-logging=stderr", "--virtual-time-budget=4000",
-            "--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={profile}",
-        ]
-
-    def run(self, *arguments: str) -> str:
-        done = subprocess.run([*self.command, *arguments], capture_output=True, text=True,
-                              timeout=120, check=False)
-        said = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-        if said:
-            raise Failure("the page wrote to the console:\n  " + "\n  ".join(said))
-        if done.returncode != 0:
-            raise Failure(f"the browser ended with {done.returncode}:\n{done.stderr}")
-        return done.stdout
-
-    def dump(self, address: str) -> Page:
-        page = Page(self.run("--dump-dom", address))
-        body = next(values for tag, values in page.elements if tag == "body")
-        if "data-error" in body or body.get("data-ready") != "yes":
-            raise Failure(f"{address} did not draw itself: {body}")
-        return page
-
-    def shoot(self, address: str, file: Path, size: str = "1400,1150") -> None:
-        self.run(f"--screenshot={file}", f"--window-size={size}", address)
-        if not file.is_file() or file.stat().st_size < 20_000:
-            raise Failure(f"no picture, or an empty one: {file}")
-
-
-def expect(holds: bool, what: str) -> None:
-    """Says what holds; fails with the same words if it does not."""
-    if not holds:
-        raise Failure(what)
-    print(f"  {what}")
+def dump(browser: Browser) -> Page:
+    """The page that is open."""
+    page = Page(browser.run("document.documentElement.outerHTML"))
+    body = next(values for tag, values in page.elements if tag == "body")
+    if "data-error" in body or body.get("data-ready") != "yes":
+        raise Failure(f"the page did not draw itself: {body}")
+    return page
 
 
 def gathers_of(trace: Path, unit: str) -> int:
@@ -174,13 +131,6 @@ def check_moves(page: Page) -> None:
            "the pointer over memory says what is held")
 
 
-def with_script(page: Path, script: str, copy: Path) -> Path:
-    """A copy of the page on which a script acts as its reader would."""
-    text = page.read_text(encoding="utf-8")
-    copy.write_text(text.replace("</body>", script + "</body>"), encoding="utf-8")
-    return copy
-
-
 def check_figures(folder: Path) -> None:
     """Figures are well-formed, and name no other file."""
     for file in sorted(folder.glob("*.svg")):
@@ -190,52 +140,32 @@ def check_figures(folder: Path) -> None:
         expect(not links, f"{file.name} is well-formed and stands alone")
 
 
-def check(program: Path, browser_program: str, out: Path) -> None:
+def check(program: Path, browser: Browser, out: Path) -> None:
     """Everything, in a folder."""
     subprocess.run([program, "--fake", "--svg", "--out", out], check=True,
                    stdout=subprocess.DEVNULL, timeout=120)
-    browser = Browser(browser_program, out / "profile")
-    page = out / "timeline.html"
-    address = page.as_uri()
+    page = (out / "timeline.html").as_uri()
     gathers = gathers_of(out / "trace.json", UNIT)
     print("the page:")
-    check_whole(browser.dump(address))
-    print("a unit in the address:")
-    check_life(browser.dump(f"{address}#unit={UNIT}&rank=1"), gathers)
+    browser.open(page)
+    check_whole(dump(browser))
+    browser.shoot(out / "page.png")
     print("a click:")
-    clicked = with_script(page, CLICK % UNIT, out / "clicked.html")
-    check_life(browser.dump(clicked.as_uri()), gathers)
+    browser.run(CLICK)
+    check_life(dump(browser), gathers)
+    print("a unit in the address:")
+    browser.open(f"{page}#unit={UNIT}&rank=1")
+    check_life(dump(browser), gathers)
+    browser.shoot(out / "life.png")
     print("moving about:")
-    check_moves(browser.dump(with_script(page, MOVE, out / "moved.html").as_uri()))
+    browser.open(page)
+    browser.run(MOVE)
+    check_moves(dump(browser))
     print("pictures:")
-    browser.shoot(address, out / "page.png")
-    browser.shoot(f"{address}#unit={UNIT}", out / "life.png")
-    browser.shoot(address, out / "narrow.png", "700,1400")
+    browser.open(page, (700, 1400))
+    browser.shoot(out / "narrow.png")
     expect(True, "whole, with a life, and narrow")
     check_figures(out)
-
-
-def run(check_pages: Callable[[Path, str, Path], None], description: str, program: str) -> int:
-    """Checks what `program` makes: with a browser and a folder, kept or not. The exit code."""
-    parser = argparse.ArgumentParser(description=description.splitlines()[0])
-    parser.add_argument("program", type=Path, help=program)
-    parser.add_argument("--keep", type=Path, help="a folder for the pages and pictures")
-    arguments = parser.parse_args()
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if browser is None:
-        print("SKIPPED: no Chromium is installed (Debian: apt-get install chromium)")
-        return SKIPPED
-    try:
-        if arguments.keep:
-            arguments.keep.mkdir(parents=True, exist_ok=True)
-            check_pages(arguments.program.resolve(), browser, arguments.keep.resolve())
-        else:
-            with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-                check_pages(arguments.program.resolve(), browser, Path(folder))
-    except Failure as failure:
-        print(f"FAILED: {failure}", file=sys.stderr)
-        return 1
-    return 0
 
 
 if __name__ == "__main__":
